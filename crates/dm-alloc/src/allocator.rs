@@ -39,8 +39,8 @@ pub const DEFAULT_CHUNK_BYTES: u64 = 8 << 20;
 pub struct AllocStats {
     /// Chunks that were fetched from memory nodes.
     pub fetched_bytes: u64,
-    /// Blocks handed out, minus those that were freed or retired. This is negative if a compute node retires
-    /// blocks that other compute nodes allocated; the sum over all compute nodes is the memory in use.
+    /// Blocks handed out, minus those that were freed or retired. This is negative if a compute node retires blocks
+    /// that other compute nodes have allocated. The sum over all compute nodes is the memory in use.
     pub in_use_bytes: i64,
     /// Retired blocks that running operations may still read.
     pub limbo_bytes: u64,
@@ -90,8 +90,8 @@ impl Allocator {
     }
 
     /// Makes an allocator over a pool's memory nodes. If the pool reclaims memory, this compute node announces itself
-    /// with the options `reclaim`. This is not optional: a member may reuse memory only because every compute node
-    /// announces its running operations.
+    /// with the options `reclaim`. No compute node of such a pool may do without announcements, because a member reuses
+    /// a block as soon as no announced operation can still read it.
     pub fn for_pool(superblock: &Superblock, compute_node: u16, reclaim: ReclaimOptions) -> Self {
         let alloc = Self::new(superblock.memory_nodes(), compute_node);
         match superblock.members {
@@ -100,8 +100,8 @@ impl Allocator {
         }
     }
 
-    /// Returns this allocator with the lock tables of the pool. If it expels a member, it frees this member's locks
-    /// before the slot of the member can be used again.
+    /// Returns this allocator with the lock tables of the pool. If the allocator expels a member, it frees the member's
+    /// locks in these tables before it frees the member's slot.
     #[must_use]
     pub fn sweeping(mut self, sweep: Sweep) -> Self {
         self.sweep = Some(sweep);
@@ -113,7 +113,8 @@ impl Allocator {
         self.sweep.as_ref()
     }
 
-    /// Returns what this compute node knows about the members of the pool. The locks of the pool need it.
+    /// Returns what this compute node knows about the members of the pool. The clients that lock nodes of the pool need
+    /// it.
     pub fn roster(&self) -> &Arc<Roster> {
         &self.roster
     }
@@ -147,11 +148,11 @@ impl Allocator {
     /// ([`Control::call`]).
     ///
     /// # Errors
-    /// Returns [`AllocError::Exhausted`] if every memory node is full, [`AllocError::BadSize`] if `size` is 0 or
-    /// larger than a chunk, and [`AllocError::NoMemoryNodes`] if the allocator has no memory nodes. If no memory node
-    /// had a block and the request to at least one of them failed, returns the control plane's own error. Also returns
-    /// the error of a fenced client. If the pool reclaims memory, it can also return the errors of verbs,
-    /// [`AllocError::Corrupt`] if a depot is damaged, and [`AllocError::Contended`] if a retry limit is reached.
+    /// Returns [`AllocError::Exhausted`] if every memory node is full, [`AllocError::BadSize`] if `size` is 0 or larger
+    /// than a chunk, and [`AllocError::NoMemoryNodes`] if the allocator has no memory nodes. If no memory node had a
+    /// block and the request to at least one of them failed, returns the control plane's own error. Also returns
+    /// [`ControlError::Fenced`] if this client is fenced. If the pool reclaims memory, it can also return the errors of
+    /// verbs, [`AllocError::Corrupt`] if a depot is damaged, and [`AllocError::Contended`] if a retry limit is reached.
     pub async fn alloc<V: Verbs + Control>(
         &self,
         v: &V,
@@ -187,8 +188,8 @@ impl Allocator {
         pool.with(|p| p.at_hand(client, class))
     }
 
-    /// Returns the memory node with the most free blocks of `class`. The caller uses it only if no memory
-    /// node was requested.
+    /// Returns the memory node on which this compute node has the most free blocks of `class`; `None` if it has no free
+    /// block of `class`, or if the pool reclaims nothing.
     fn richest(&self, class: Class) -> Option<NodeId> {
         self.reclaim.as_ref()?;
         let pools = (0..).map(NodeId).zip(&self.pools);
@@ -197,7 +198,7 @@ impl Allocator {
         Some(most.1)
     }
 
-    /// Takes a block of `class`; errors name `size`, the size that the caller requested.
+    /// Takes a block of `class`. Errors contain `size`, the size that the caller requested.
     async fn take_sized<V: Verbs + Control>(
         &self,
         v: &V,
@@ -269,8 +270,8 @@ impl Allocator {
         });
     }
 
-    /// Takes back a block that was held, like [`Allocator::give_back_unawaited`]. If the block belongs to others by
-    /// now, forgets it.
+    /// Ends the hold of a block and takes the block back, like [`Allocator::give_back_unawaited`]. If the compute node
+    /// has forgotten its memory since the hold began, the block may belong to others, so this forgets the block too.
     pub(crate) fn give_back_held_unawaited(&self, client: ClientId, held: Held, block: Block, class: Class) {
         self.pool_of(block.at).with(|pool| match pool.release(&held) {
             true => pool.put_orphan(client, block, class),
@@ -278,7 +279,8 @@ impl Allocator {
         });
     }
 
-    /// Returns whether blocks that come back now must be forgotten. Call it in the section of a pool.
+    /// Returns whether blocks that come back now must be forgotten, because a census may have given them to others.
+    /// Call it in the section of a pool.
     pub(crate) fn forgets_blocks(&self) -> bool {
         self.reclaim.as_ref().is_some_and(Reclaim::forgets_blocks)
     }
@@ -301,7 +303,7 @@ impl Allocator {
         stats
     }
 
-    /// Returns the bytes of this compute node's own memory that the allocator uses, including all its allocations.
+    /// Returns the size in bytes of the compute node's own memory that the allocator uses, with all its allocations.
     pub fn local_bytes(&self) -> usize {
         let pools = self.pools.len() * size_of::<CachePadded<Mutex<NodePool>>>();
         size_of::<Self>()
@@ -315,8 +317,9 @@ impl Allocator {
                 .sum::<usize>()
     }
 
-    /// Takes a block on `node`. Returns `None` if the memory node is full or the request to it failed; in the second
-    /// case this sets `failed`. If `receives` is set, this tries the depot before it fetches a new chunk.
+    /// Takes a block on `node`. Returns `None` if the memory node is full, or if the request for a chunk failed. In the
+    /// second case, this stores the error in `failed`. If `receives` is set, this tries the depot before it fetches a
+    /// new chunk.
     pub(crate) async fn block_of<V: Verbs + Control>(
         &self,
         v: &V,
@@ -325,8 +328,8 @@ impl Allocator {
         failed: &mut Option<ControlError>,
     ) -> Result<Option<Block>, AllocError> {
         let pool = &self.pools[usize::from(node.0)];
-        // The loop ends: each iteration returns, waits for another client's chunk, gets blocks, or finds that the
-        // memory node has less memory left than before.
+        // The loop ends, because each iteration returns, waits for another client's chunk, gets blocks, or finds that
+        // the memory node has less memory left than before.
         let kept = self.kept();
         loop {
             v.local(LocalStep::Section).await;

@@ -6,14 +6,14 @@ use dm_verbs::{LINE, RemotePtr};
 /// address finds a node of the expected kind. The node's incarnation shows whether it is still the same node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Class {
-    /// Bytes of a block, before rounding up to whole lines.
+    /// Size of a block in bytes, before rounding up to whole lines.
     pub bytes: u32,
     /// Distinguishes formats of the same size.
     pub kind: u8,
 }
 
 impl Class {
-    /// Returns the bytes that a block takes up.
+    /// Returns the size of a block in bytes, rounded up to whole lines.
     pub(crate) fn block_bytes(self) -> u64 {
         u64::from(self.bytes).next_multiple_of(LINE as u64)
     }
@@ -26,7 +26,7 @@ pub struct Block {
     pub at: RemotePtr,
     /// Incarnation of the next node that is built in this block.
     pub incarnation: u32,
-    /// Version that the next node must begin with; no line of the block has it.
+    /// Version with which the next node must begin. No line of the block has this version.
     pub version: u8,
 }
 
@@ -45,7 +45,8 @@ impl Block {
         self.incarnation == 1
     }
 
-    /// Returns this block for its next node; `version` is the last version of the previous node in it.
+    /// Returns this block with the incarnation and the version of its next node. `version` is the last version of the
+    /// previous node in it.
     #[must_use]
     pub const fn after(self, version: u8) -> Self {
         Self {

@@ -4,8 +4,8 @@
 //!   this member    read chunks │ open │ … all record │ grace │ walk, read depots │ grace │ list, ask │ … all told │ close
 //!   other members                look: record, tell                                   look: clear bits, tell    look: end
 //! ```
-//! A block is lost if the walk has not reached it and no depot lists it. In addition, no member may hold it, or have
-//! recorded it since the census began.
+//! The census counts a block as lost if the walk over the index has not reached it, no depot lists it, no member holds
+//! it, and no member has recorded it since the census began.
 
 use core::fmt;
 
@@ -29,7 +29,7 @@ const DEPOT_READS: u32 = 16;
 /// Bytes at the beginning of a block that hold the life of its node.
 const LIFE_BYTES: u32 = 64;
 
-/// The place of the incarnation and the version in the nodes of a class.
+/// The place of a node's *life* in the nodes of a class. The life is the node's incarnation and version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Life {
     /// Readers compare neither.
@@ -44,7 +44,7 @@ pub enum Life {
 }
 
 impl Life {
-    /// Returns the block for its next node, if `line` is the first line of the lost one.
+    /// Returns the lost block at `at` with the life of its next node. `line` is the first line that the block has now.
     //= docs/protocol/recovery.md V24
     fn next(self, at: RemotePtr, line: &[u8]) -> Block {
         let (mut incarnation, mut version) = (0, 0);
@@ -62,7 +62,8 @@ impl Life {
             incarnation,
             version,
         };
-        // One for a node that was being written when its client died, and one for the next node.
+        // The first step skips the life of a node that a client may have been writing when it died. The second one
+        // leads to the life of the next node.
         last.after(version).after(version.wrapping_add(1))
     }
 }
@@ -129,7 +130,7 @@ impl Part {
         }
         match offset % class.block_bytes() {
             0 => self.known[(number / 64) as usize] |= 1 << (number % 64),
-            // The record of this chunk contradicts the index.
+            // The record of this chunk contradicts the index, so no block of the chunk is given back.
             _ => self.known.fill(u64::MAX),
         }
     }
@@ -161,12 +162,13 @@ impl Part {
     }
 }
 
-/// A census that this compute node takes. If it is dropped, the census ends without a result.
+/// A census that this compute node takes. If this value is dropped, the census ends without a result.
 ///
 /// The caller first calls [`Census::told`] until it is done, then [`Census::grace`], and [`Census::quiet`] until it is
-/// done. Then it walks the index, and calls [`Census::know`] and [`Census::know_depots`]. It waits for the grace
-/// again, and calls [`Census::ask`], [`Census::told`] until it is done, and [`Census::close`]. Meanwhile, it does the
-/// rounds of its compute node (R3), and it must not be within an operation while it waits.
+/// done. Then it walks the index, and calls [`Census::know`] and [`Census::know_depots`]. It calls [`Census::grace`]
+/// and [`Census::quiet`] again, then [`Census::ask`], [`Census::told`] until it is done, and [`Census::close`]. Between
+/// the calls, it does the rounds of its compute node (R3). It must not be within an operation while it waits, because
+/// [`Census::quiet`] waits for the end of all operations.
 pub struct Census<'a, V: Verbs> {
     alloc: &'a Allocator,
     reclaim: &'a Reclaim,
@@ -240,8 +242,8 @@ impl<V: Verbs> Drop for Census<'_, V> {
 }
 
 impl Allocator {
-    /// Records that lost blocks of `class` can be given back, and where their nodes hold their life. The walk over the
-    /// index must reach all blocks of this class that are in use.
+    /// Records that a census may give back lost blocks of `class`, and where nodes of this class hold their life. The
+    /// caller's walk over the index must reach all blocks of this class that are in use.
     pub fn restores(&self, class: Class, life: Life) {
         self.lives.with(|lives| {
             if !lives.classes.iter().any(|(known, _)| *known == class) {
@@ -250,8 +252,8 @@ impl Allocator {
         });
     }
 
-    /// Records that lost blocks of all classes of this kind can be given back, and that readers compare neither
-    /// incarnations nor versions in them.
+    /// Records that a census may give back lost blocks of all classes of this kind, and that readers compare neither
+    /// incarnations nor versions of their nodes.
     pub fn restores_kind(&self, kind: u8) {
         self.lives.with(|lives| lives.kinds.push(kind));
     }
@@ -267,7 +269,7 @@ impl Allocator {
         })
     }
 
-    /// Begins a census. Returns `None` if the pool reclaims nothing, or if another member takes a census.
+    /// Begins a census. Returns `None` if the pool reclaims nothing, or if another client takes a census.
     ///
     /// This takes a round trip for each chunk of the pool.
     ///
@@ -308,7 +310,8 @@ impl Allocator {
         }
         let taking = Taking(reclaim);
         if found.is_by(self.roster.own()) {
-            // The CASes of an earlier census of this compute node that was dropped had no effect.
+            // An earlier census of this compute node was dropped, and the CASes that it posted to close the census's
+            // word had no effect.
             let closed = CensusWord(v.cas(at, found.0, found.closed().0).await?);
             if closed != found {
                 return Ok(None);
@@ -334,15 +337,15 @@ impl Allocator {
         Ok(census.open.then_some(census))
     }
 
-    /// Returns whether a block is free memory of this compute node, or waits in its limbo.
+    /// Returns whether a block is in the stock of this compute node or in the record of its census.
     #[cfg(feature = "study")]
     pub fn holds(&self, block: RemotePtr) -> bool {
         let holdings = self.reclaim.as_ref().map(|reclaim| self.holdings(reclaim));
         holdings.is_some_and(|(holdings, _)| holdings.contain(block))
     }
 
-    /// Moves all free memory of this compute node into the depots. It is meant for a compute node that is about to
-    /// leave the pool for ever.
+    /// Moves all free memory of this compute node into the depots. Call this on a compute node that is about to leave
+    /// the pool for ever.
     ///
     /// # Errors
     /// Returns [`AllocError::Contended`] if a retry limit is reached, and the errors of verbs and of the control
@@ -359,8 +362,8 @@ impl Allocator {
 }
 
 impl<'a, V: Verbs + Control> Census<'a, V> {
-    /// Returns whether all members have answered the current phase of the census. The second phase begins with
-    /// [`Census::ask`].
+    /// Returns [`CensusStep::Done`] if all members have answered the current phase of the census. The second phase
+    /// begins with [`Census::ask`].
     ///
     /// # Errors
     /// Returns the error of the READ.
@@ -369,7 +372,7 @@ impl<'a, V: Verbs + Control> Census<'a, V> {
             .await
     }
 
-    /// Begins a grace: from now on, [`Census::quiet`] waits for all operations that have begun.
+    /// Begins a grace. From now on, [`Census::quiet`] waits for the end of all operations that have begun.
     ///
     /// # Errors
     /// Returns the error of the FAA.
@@ -379,7 +382,7 @@ impl<'a, V: Verbs + Control> Census<'a, V> {
         Ok(())
     }
 
-    /// Returns whether all operations have ended that began before the last [`Census::grace`].
+    /// Returns [`CensusStep::Done`] if all operations that began before the last [`Census::grace`] have ended.
     ///
     /// # Errors
     /// Returns the error of the READ.
@@ -426,7 +429,8 @@ impl<'a, V: Verbs + Control> Census<'a, V> {
         Ok(CensusStep::Done)
     }
 
-    /// Lists the blocks that are not known, and asks all members which of them they hold.
+    /// Lists the blocks that neither the walk nor a depot has shown to be in use, and asks all members which of them
+    /// they hold.
     ///
     /// # Errors
     /// Returns the errors of [`Allocator::take`] and of verbs.
@@ -469,13 +473,14 @@ impl<'a, V: Verbs + Control> Census<'a, V> {
         Ok(CensusStep::Done)
     }
 
-    /// Returns the number of lists of lost blocks, which every member works through after [`Census::ask`].
+    /// Returns the number of lists that [`Census::ask`] has written. Every member reads all of them before it answers.
     pub fn lists(&self) -> u64 {
         self.lists.len() as u64
     }
 
     /// Ends the census, and retires the blocks that are lost. They are free after three rounds of every compute node.
-    /// Returns `None` if the census was ended by another member. All members must have answered.
+    /// Returns `None` if another member has ended the census, or if this compute node is not a member any more. All
+    /// members must have answered.
     ///
     /// # Errors
     /// Returns [`AllocError::Corrupt`] if a list of the census was overwritten, and the errors of verbs. Blocks that
@@ -483,7 +488,8 @@ impl<'a, V: Verbs + Control> Census<'a, V> {
     pub async fn close(mut self) -> Result<Option<Restored>, AllocError> {
         let (v, alloc, reclaim) = (self.v, self.alloc, self.reclaim);
         let _unmetered = v.meter().housekeeping();
-        // The lost blocks belong to this membership: if it is lost meanwhile, they are forgotten (V23).
+        // All of this runs within one operation. So if this compute node is expelled meanwhile, it forgets the lost
+        // blocks (V23).
         let closing = alloc.within(v, reclaim, self.close_within());
         let closed = Box::pin(alloc.while_announcing(v, closing)).await?;
         Ok(closed.flatten())

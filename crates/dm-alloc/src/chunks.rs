@@ -42,7 +42,8 @@ fn encode(next: u64, start: RemotePtr, class: Class) -> [u8; LINE] {
     line
 }
 
-/// Returns the address of the next record, and the chunk; `None` if the bytes are not the record at `at`.
+/// Returns the address of the next record and the chunk. Returns `None` if the bytes cannot be a record that lies at
+/// `at`.
 fn decode(line: &[u8], at: RemotePtr) -> Option<(u64, Chunk)> {
     let word = |at: usize| Some(u64::from_le_bytes(*line.get(at..)?.first_chunk()?));
     let start = RemotePtr::from_raw(word(8)?);

@@ -20,12 +20,12 @@ use crate::pool::{NodePool, Trip};
 use crate::reclaim::Reclaim;
 use crate::{AllocError, Allocator};
 
-/// Number of free blocks of one class on one memory node that a compute node keeps. If it has [`BATCH`] more
-/// than that, it gives up [`BATCH`] of them.
+/// Number of free blocks of one class on one memory node that a compute node keeps. If it has [`SURPLUS`] such blocks,
+/// it gives up [`BATCH`] of them.
 const KEEP: usize = dm_sync::scaled(16, 1);
 /// Number of blocks in a magazine; at most 63 fit.
 pub(crate) const BATCH: usize = dm_sync::scaled(63, 1);
-/// Number of free blocks of one class on one memory node from which on a compute node gives some up.
+/// A compute node with at least this many free blocks of one class on one memory node gives some up.
 pub(crate) const SURPLUS: usize = KEEP + BATCH;
 /// The class of magazines.
 pub(crate) const MAGAZINE: Class = Class {
@@ -95,7 +95,8 @@ struct Taken<'a> {
 impl<'a> Taken<'a> {
     fn begin(pool: &'a Mutex<NodePool>, magazine: RemotePtr, blocks: Vec<(Block, Class)>) -> Self {
         let trip = pool.with(|pool| {
-            // Nobody holds the blocks while the CAS is in flight, so they are recorded before it is posted.
+            // While the CAS is in flight, the blocks may be in no depot and in no stock. So they are recorded before
+            // the CAS is posted.
             pool.note(magazine);
             blocks.iter().for_each(|(block, _)| pool.note(block.at));
             pool.begin_trip()
@@ -165,8 +166,8 @@ fn encode(blocks: &[(Block, Class)], below: u64) -> Vec<u8> {
     bytes
 }
 
-/// Returns the head word for the next magazine in the stack, and the listed blocks; `None` if the bytes are
-/// not a magazine of `node`.
+/// Decodes a magazine. Returns the head word that leads to the next magazine in the stack, and the listed blocks.
+/// Returns `None` if the bytes are not a magazine of `node`.
 fn decode(bytes: &[u8], node: NodeId) -> Option<(u64, Vec<(Block, Class)>)> {
     let word = |at: usize| {
         let bytes = bytes.get(at..)?.first_chunk()?;
@@ -195,8 +196,8 @@ fn decode(bytes: &[u8], node: NodeId) -> Option<(u64, Vec<(Block, Class)>)> {
 }
 
 impl Allocator {
-    /// Moves free blocks of this compute node into the depots, as long as it has at least `least` of one class on a
-    /// memory node.
+    /// Moves free blocks of this compute node into the depots, in batches of at most [`BATCH`], until it has fewer than
+    /// `least` of each class on each memory node.
     pub(crate) async fn give_up<V: Verbs + Control>(
         &self,
         v: &V,
@@ -219,8 +220,8 @@ impl Allocator {
         Ok(())
     }
 
-    /// Moves free blocks of one class into the depot of `node`, within an operation. Returns `false` if no class has
-    /// `least` of them, or there is no room for a magazine.
+    /// Moves free blocks of one class into the depot of `node`. The caller must be within an operation. Returns `false`
+    /// if no class has `least` free blocks, or if there is no room for a magazine.
     async fn give_batch<V: Verbs + Control>(
         &self,
         v: &V,
@@ -241,8 +242,8 @@ impl Allocator {
         Ok(true)
     }
 
-    /// Returns a magazine of `node` without blocks; `None` if the memory node has no room for one. It never takes
-    /// blocks out of the depot to get a magazine, because `give_up` must only put blocks in.
+    /// Returns an empty magazine on `node`, or `None` if the memory node has no room for one. This never takes blocks
+    /// out of the depot to get a magazine, because `give_up` must only put blocks in.
     async fn empty_batch<'a, V: Verbs + Control>(
         &'a self,
         v: &'a V,
@@ -283,8 +284,8 @@ impl Allocator {
             };
             let image = v.read(magazine, MAGAZINE.bytes).await?;
             let Some((below, blocks)) = decode(&image, node) else {
-                // Another client has taken and overwritten the magazine in the meantime, or the magazine is unreadable.
-                // An unreadable magazine stays in the depot.
+                // If the head has changed, another client has taken the magazine and written to it meanwhile. Otherwise
+                // the magazine is damaged, and stays in the depot.
                 let found = v.word(at).await?;
                 if found == head {
                     return Err(AllocError::Corrupt {
@@ -312,8 +313,8 @@ impl Allocator {
         }
     }
 
-    /// Returns the blocks in the depot of `node`, and its magazines. Returns `None` if the depot has changed meanwhile,
-    /// or is unreadable.
+    /// Returns the addresses of the blocks that the depot of `node` lists, and of its magazines. Returns `None` if the
+    /// depot has changed meanwhile, or if a magazine is damaged.
     pub(crate) async fn depot_blocks<V: Verbs>(
         &self,
         v: &V,
@@ -337,8 +338,8 @@ impl Allocator {
         Ok(unchanged.then_some(listed))
     }
 
-    /// Returns the bytes of the blocks in the depot of `node`, and of its magazines. If other compute nodes use the
-    /// depot meanwhile, the result may be too small.
+    /// Returns the size in bytes of the blocks that the depot of `node` lists and of its magazines. If other compute
+    /// nodes use the depot meanwhile, or if a magazine is damaged, the result may be too small.
     pub(crate) async fn depot_bytes<V: Verbs>(&self, v: &V, node: NodeId) -> Result<u64, AllocError> {
         let Some(area) = self.area() else { return Ok(0) };
         let _unmetered = v.meter().housekeeping();
@@ -387,7 +388,8 @@ mod tests {
         assert_eq!(decode(&bytes, NodeId(2)), None);
         assert_eq!(decode(&[], NodeId(3)), None);
 
-        // First, the address of one entry is not 64-byte aligned; then, the block of one entry has no lines.
+        // In the first case, the address of one entry is not 64-byte aligned. In the second case, the block of one
+        // entry has no lines.
         let mut odd = bytes.clone();
         odd[ENTRIES_AT] |= 1;
         assert_eq!(decode(&odd, NodeId(3)), None);

@@ -73,7 +73,7 @@ pub enum AllocError {
         /// Bytes of on-chip memory.
         has: u64,
     },
-    /// A client began to create the pool and did not finish; it may have died.
+    /// A client began to create the pool and did not finish. It may have died.
     CreationStuck {
         /// Address of the state word.
         at: RemotePtr,
@@ -241,7 +241,7 @@ impl From<ControlError> for AllocError {
 }
 
 impl AllocError {
-    /// Returns the capability that the pool needs and this world lacks, if that is the error.
+    /// If the error is that this world lacks a capability that the pool needs, returns this capability.
     pub fn missing(&self) -> Option<Capability> {
         matches!(self, Self::ChipTooSmall { .. }).then_some(Capability::ChipMemory)
     }
@@ -291,7 +291,8 @@ mod tests {
         assert_eq!(IndexError::from(error), IndexError::Pool { at, why: what });
     }
 
-    /// Requests fail and words change at any time, and not only while a pool is created.
+    /// The message of a failed request or of a lost race says nothing about the creation of a pool, because both can
+    /// happen at any time.
     #[test]
     fn causes_are_reported_as_they_are() {
         let at = RemotePtr::new(NodeId(1), 0x1240).unwrap().into();

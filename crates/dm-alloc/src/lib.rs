@@ -1,9 +1,9 @@
 //! Superblock and two-stage allocation over memory nodes.
 //!
-//! A pool begins with a [`Superblock`] in the reserved page of memory node 0. It stores the kind of index in the pool,
-//! the index's root word, and the place of each memory node's lock table. If many clients create a pool at once, one of
-//! them does and the others wait. Blocks come from an [`Allocator`], which fetches chunks from the memory nodes'
-//! control plane and cuts them into blocks without communication (Sherman §4.2.4).
+//! A pool begins with a [`Superblock`] in the reserved page of memory node 0. The superblock stores the kind of index
+//! in the pool, the index's root word, and the place of each memory node's lock table. If many clients create a pool at
+//! once, one of them creates it and the others wait. Blocks come from an [`Allocator`], which fetches chunks from the
+//! memory nodes' control plane and cuts them into blocks without communication (Sherman §4.2.4).
 //!
 //! ```text
 //!  mn0  │ superblock 4 KiB │ host lock table? │ chunk │ chunk │ …      chip │ lock table? │
@@ -13,8 +13,8 @@
 //! # Invariants
 //! * **I1** The superblock's state word changes by CAS alone: EMPTY → CREATING(client) → READY, or from CREATING back
 //!   to EMPTY, by the creator. After READY, only the root word of the page changes.
-//! * **I2** Blocks in use never overlap, whichever compute nodes they belong to: chunks are disjoint, and a chunk
-//!   belongs to one allocator.
+//! * **I2** Blocks in use never overlap, whichever compute nodes allocated them, because chunks are disjoint and one
+//!   allocator cuts each chunk.
 //! * **I3** Memory is type-stable: only blocks of the same [`Class`] ever start at a block's address.
 //! * **I4** A retired block is handed out only when every operation that began before the block was unlinked has
 //!   ended, on every compute node (`docs/protocol/reclaim.md`).

@@ -10,9 +10,9 @@ use crate::block::{Block, Class};
 
 /// The retired blocks of one compute node.
 ///
-/// Each block goes through three lists: *fresh*; then *closed*, with all other fresh blocks, when a collection begins;
-/// then *waiting*, with the tag of that collection. The tag is drawn after the list was closed, and a block is retired
-/// after it was unlinked. So an operation that began after the tag was drawn cannot find the block.
+/// Each block goes through three lists. It is *fresh* at first. When a collection begins, all fresh blocks become
+/// *closed*. Then they are *waiting*, with the tag of this collection. The tag is drawn after the list was closed, and
+/// a block is retired after it was unlinked. So an operation that begins after the tag was drawn cannot find the block.
 ///
 /// ```
 /// use dm_alloc::{Block, Class, Limbo};
@@ -57,7 +57,7 @@ impl Limbo {
     }
 
     /// Removes and returns the blocks whose tag is below `oldest`, the earliest epoch in which a running operation
-    /// began. They are free.
+    /// began. These blocks are free.
     #[must_use]
     pub fn free_below(&mut self, oldest: u64) -> Vec<Vec<(Block, Class)>> {
         let mut freed = Vec::new();

@@ -1,6 +1,6 @@
-//! The lists of a census: which blocks of a chunk nobody has accounted for yet.
+//! The lists of a census. They name the blocks of a chunk that the walk has not reached and no depot lists.
 //!
-//! A list is a block that the member that takes the census has allocated. It has a bit for each block of a part of a
+//! The member that takes the census allocates a block for each list. A list has a bit for each block of a part of a
 //! chunk. At first, a bit is 1 if the walk has not reached the block and no depot lists it. Members clear the bits of
 //! the blocks that they hold. No bit becomes 1 again.
 //!
@@ -9,7 +9,8 @@
 //!   list   pointer to the next list 8 · first block 8 · bytes of a block 4 · blocks 4 · magic 8 · round of the census 8 ·
 //!          number of the list 8 · zero 16 · words of 64 bits …
 //! ```
-//! The round and the number show whether the lists that a member reads are all lists of this census.
+//! A member that reads a list compares its round and its number with those that it expects. So it notices a list of
+//! another census.
 
 use dm_verbs::{LINE, RemotePtr, Verbs};
 use smallvec::SmallVec;
@@ -32,7 +33,8 @@ const WORD: u64 = 64;
 /// Number of CASes that are in flight at the same time.
 const PARALLEL: usize = 16;
 
-/// A pointer to a list. It says how much of the list is to be read, because most lists are short.
+/// A pointer to a list. It contains the number of lines that are in use, so that a client reads only these lines of a
+/// short list.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct ListPtr(pub(crate) u64);
 
@@ -49,7 +51,7 @@ impl ListPtr {
     pub(crate) fn at(self) -> RemotePtr {
         RemotePtr::from_raw(self.0 & !(LINE as u64 - 1))
     }
-    /// Returns the bytes that are to be read.
+    /// Returns the size in bytes of the part that must be read.
     pub(crate) fn bytes(self) -> u32 {
         // The casts lose nothing: the number is less than 64.
         (1 + (self.0 % LINE as u64) as u32) * LINE as u32
@@ -63,7 +65,7 @@ pub(crate) struct List {
     pub(crate) number: u64,
     pub(crate) next: ListPtr,
     pub(crate) first: RemotePtr,
-    /// Bytes of a block.
+    /// Size of a block in bytes.
     pub(crate) bytes: u64,
     pub(crate) blocks: u64,
     /// The bits, lowest first.
@@ -119,8 +121,8 @@ impl List {
         numbers.map(|number| self.first.add(number * self.bytes))
     }
 
-    /// Clears the bits that are 0 in `image`, the bytes of the same list as they were read later. Uses nothing else of
-    /// the image.
+    /// Clears the bits that are 0 in `image`, which holds the bytes of the same list as a later READ returned them.
+    /// Ignores the header in `image`.
     pub(crate) fn narrow(&mut self, image: &[u8]) {
         let words = image.get(LINE..).unwrap_or_default().chunks_exact(8);
         let words = words.map(|word| word.first_chunk().map_or(0, |word| u64::from_le_bytes(*word)));
@@ -152,8 +154,9 @@ impl List {
         held
     }
 
-    /// Clears the bits of the blocks that `holdings` contains in the list at `at`. This value is an earlier image of
-    /// that list. The blocks of `holdings` must be sorted. Other members may clear other bits meanwhile.
+    /// Clears the bits of the blocks that `holdings` contains in the list at `at` in remote memory. `self` is an
+    /// earlier image of that list. The blocks of `holdings` must be sorted. Other members may clear other bits
+    /// meanwhile.
     //= docs/protocol/recovery.md V21
     pub(crate) async fn clear<V: Verbs>(
         &self,
@@ -166,8 +169,8 @@ impl List {
         let place = |i: usize| at.add((LINE + 8 * i) as u64);
         let mut shared = Vec::new();
         while i < words.len() {
-            // Words that become zero are written together. Other members can only clear bits, and these words have
-            // none left.
+            // One WRITE clears successive words that become zero. It overwrites no change of another member, because
+            // members only clear bits.
             let zeros = (i..words.len()).take_while(|&i| words[i] & !held[i] == 0);
             let zeros = zeros.count();
             if words[i..i + zeros].iter().any(|word| *word != 0) {

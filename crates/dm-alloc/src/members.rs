@@ -9,10 +9,11 @@
 //!      depot · chunks, for each memory node: its free blocks, and its last recorded chunk         one word each
 //! ```
 //! The area is on memory node 0. Most of its words change by CAS and FAA. Members WRITE only their answers, and a
-//! census WRITEs the pointer to its lists. If a member's slot does not change for a lease, the other members fence
-//! that member (`ReclaimOptions::looks`), and its slot becomes free. A member's epoch and beat only grow, and no pool
-//! lives long enough for them to wrap. So if two READs of a slot return the same content, the slot has not changed in
-//! between. (Member numbers wrap, so fewer than 2047 members must have joined between the two READs.)
+//! census WRITEs the pointer to its lists. If neither the word nor the beat of a member's slot changes for a lease,
+//! another member fences that member (`ReclaimOptions::looks`) and frees its slot. A member's epoch and beat only grow,
+//! and no pool lives long enough for them to wrap. So if two READs return the same word and beat of a slot, the slot
+//! has not changed in between. (This requires that fewer than 2047 members have joined between the two READs, because
+//! member numbers wrap.)
 
 use dm_sync::roster::MEMBERS_MAX;
 use dm_sync::{Fingerprint, fingerprint_of};
@@ -29,7 +30,7 @@ pub struct MemberArea {
     pub slots: u16,
 }
 
-/// Returns the bytes of the epoch's line and the slots.
+/// Returns the size in bytes of the first line and the slots.
 fn slots_bytes(slots: u16) -> u64 {
     (1 + u64::from(slots)) * LINE as u64
 }
@@ -92,8 +93,8 @@ impl MemberArea {
     pub(crate) fn slot(&self, i: u16) -> RemotePtr {
         self.at.add((1 + u64::from(i)) * LINE as u64)
     }
-    /// Returns the address of the beat of slot `i`. It grows with every announcement that does not change the
-    /// slot's word, whichever member announces itself.
+    /// Returns the address of the beat of slot `i`. The beat grows with every announcement that does not change the
+    /// slot's word, whichever member has the slot.
     pub(crate) fn beat(&self, i: u16) -> RemotePtr {
         self.slot(i).add(8)
     }
@@ -128,8 +129,8 @@ pub(crate) struct Look {
     pub(crate) beat: u64,
 }
 
-/// The word of the gate: the number of its round, and the member that resets the counts of sharers, or 0 if the gate is
-/// open.
+/// The word of the gate. It contains the number of its round in the upper 48 bits. The lower 16 bits are the number of
+/// the member that resets the counts of sharers, or 0 if the gate is open.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct GateWord(pub(crate) u64);
 
@@ -157,7 +158,7 @@ impl GateWord {
     pub(crate) fn opened(self) -> Self {
         self.taken_by(0)
     }
-    /// Returns the place of this word among all words that a gate has had. A takeover does not change it.
+    /// Returns a number that is larger for a later word of the gate. A takeover does not change the number.
     pub(crate) fn order(self) -> u64 {
         2 * self.round() + u64::from(self.is_open())
     }
@@ -218,7 +219,8 @@ impl CensusWord {
     pub(crate) fn closed(self) -> Self {
         Self::with(self.round(), 0, 0)
     }
-    /// Returns the place of this word among all words that a census has had. It is also the answer to this word.
+    /// Returns a number that is larger for a later word of the census. A member writes this number to its slot to
+    /// answer the word.
     pub(crate) fn order(self) -> u64 {
         let phase = match self.phase() {
             Phase::Recording => 0,
@@ -276,8 +278,8 @@ impl SlotWord {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Seen {
     pub(crate) look: Look,
-    /// Number of consecutive counted looks since then that found the slot unchanged. Each was at least a part of a
-    /// lease after the previous one.
+    /// Number of consecutive counted looks since `look` that found the slot unchanged. Each was posted at least a part
+    /// of a lease after the answer to the previous one.
     pub(crate) again: u32,
 }
 
@@ -311,8 +313,8 @@ pub(crate) struct Membership {
     pub(crate) announcing: u32,
     /// Time at which the last counted look ended.
     pub(crate) looked: Nanos,
-    /// Number of counted looks. It identifies a look; a time cannot, because the clock might not advance
-    /// between two looks.
+    /// Number of counted looks. It identifies the last counted look. A time could not, because the clock might not
+    /// advance between two looks.
     pub(crate) counted: u64,
     /// The latest epoch that was read.
     pub(crate) latest: u64,
@@ -342,7 +344,7 @@ impl Membership {
         let standing = self.standing;
         if standing == Standing::Outside {
             self.standing = Standing::Joining;
-            // These looks belong to an earlier membership.
+            // The stored looks belong to an earlier membership.
             self.seen.clear();
             self.orphan = None;
         }
@@ -350,7 +352,7 @@ impl Membership {
     }
 
     /// Records a word that the slot is known to have had. The slot's epochs only grow, so no pending announcement of
-    /// this or an earlier epoch can land any more.
+    /// this or an earlier epoch can change the slot any more.
     pub(crate) fn settle(&mut self, slot: u16, word: SlotWord) {
         if matches!(self.standing, Standing::Member { word: known, .. } if known.epoch() > word.epoch()) {
             // Another client has already seen a later epoch.
@@ -366,8 +368,8 @@ impl Membership {
         matches!(self.standing, Standing::Member { word, .. } if word.number() == mine.number())
     }
 
-    /// Records a counted look at a slot. Returns how many consecutive looks before it, at most `most`, found
-    /// the same content.
+    /// Records a counted look at a slot. Returns the number of consecutive counted looks directly before it that found
+    /// the same content, at most `most`.
     pub(crate) fn see(&mut self, slot: u16, look: Look, most: u32) -> u32 {
         let slot = usize::from(slot);
         if self.seen.len() <= slot {

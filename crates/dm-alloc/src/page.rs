@@ -7,9 +7,9 @@
 //!  192  root      word: the index's root pointer                      a line of its own, changed by CAS only
 //!  256  tables    a word per memory node: space 1 (host, chip) above a 48-bit offset
 //! ```
-//! Members: the number of slots in 16 bits, above the 48-bit offset of their area on memory node 0; 0 means none. All
-//! numbers are little-endian. The checksum covers the head (with zero in place of the checksum), the descriptor and the
-//! tables.
+//! The field `members` holds the number of slots in its upper 16 bits, and the offset of their area on memory node 0 in
+//! its lower 48 bits; 0 means that there is no area. All numbers are little-endian. The checksum covers the head (with
+//! zero in place of the checksum), the descriptor and the tables.
 
 use core::hash::Hasher;
 

@@ -1,5 +1,5 @@
-//! The part of an allocator for one memory node. It holds the free blocks of each class and the rest of the class's
-//! last chunk, and records whether a client is fetching a chunk.
+//! The part of an allocator for one memory node. For each class, it holds the free blocks and the rest of the last
+//! chunk. It also records whether a client is fetching a chunk.
 
 use core::task::Waker;
 
@@ -22,7 +22,7 @@ struct Stock {
     class: Class,
     /// Blocks that were freed.
     free: Vec<Block>,
-    /// The rest of the last chunk of this class, which was never handed out.
+    /// Start of the part of this class's last chunk that was never handed out.
     rest: RemotePtr,
     rest_bytes: u64,
     /// Bytes of all chunks of this class.
@@ -54,8 +54,8 @@ pub(crate) enum Found {
 #[must_use = "a trip that never ends keeps this compute node from answering a census"]
 pub(crate) struct Trip {
     life: u32,
-    /// The census in whose record the blocks are; 0 if they are in none. A later census waits for the return of the
-    /// blocks.
+    /// The round of the census whose record contains the blocks; 0 if no record does. A later census waits for the
+    /// return of the blocks.
     round: u64,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Trip {
 #[must_use = "a block that is held for ever is lost"]
 pub struct Held {
     pub(crate) at: RemotePtr,
-    /// The life of the pool in which the block was held; `None` if the block did not belong to the compute node any
+    /// The value of [`NodePool::life`] when the hold began; `None` if the block did not belong to the compute node any
     /// more.
     life: Option<u32>,
 }
@@ -101,19 +101,19 @@ pub(crate) struct NodePool {
     /// Whether a client is fetching a chunk. The clients that wait for it are in `waiting`.
     fetching: bool,
     waiting: Vec<Waker>,
-    /// Bytes that the memory node had left when it last refused a chunk. Chunks are never returned, so this
-    /// only shrinks.
+    /// Number of bytes that the memory node had left when it last refused a chunk. It only shrinks, because chunks are
+    /// never returned.
     left: Option<u64>,
     /// Bytes of all fetched chunks.
     fetched: u64,
-    /// Bytes of blocks handed out, minus those that were freed. It may be negative, because a freed block may
-    /// have come from another compute node.
+    /// Total size in bytes of the blocks handed out, minus that of the freed blocks. It may be negative, because a
+    /// freed block may come from another compute node.
     in_use: i64,
     /// Bytes of chunks that no block can use.
     wasted: u64,
-    /// During a census, the blocks that have left this pool since it began.
+    /// The blocks that have left this pool since the record of a census began; `None` if no census is taken.
     record: Option<Vec<RemotePtr>>,
-    /// The census of the record; 0 without one.
+    /// The round of the census to which the record belongs; 0 without a record.
     round: u64,
     /// Number of trips that have not ended.
     trips: u32,
@@ -154,7 +154,8 @@ impl NodePool {
         Some(block)
     }
 
-    /// Records that a block leaves this pool, or passes it, if a census is being taken.
+    /// Adds a block to the record, if a census is being taken. The block leaves this pool, or a client takes it from a
+    /// depot.
     #[inline]
     pub(crate) fn note(&mut self, block: RemotePtr) {
         //= docs/protocol/recovery.md V18
@@ -172,7 +173,8 @@ impl NodePool {
             return;
         }
         //= docs/protocol/recovery.md V18
-        // An earlier record can be dropped: this census waits until the operations that took its blocks have ended.
+        // An earlier record can be dropped, because this census waits until the operations that took the recorded
+        // blocks have ended.
         self.record.get_or_insert_default().clear();
         self.round = round;
         self.away = self.trips;
@@ -184,8 +186,8 @@ impl NodePool {
         self.round = 0;
     }
 
-    /// Returns whether the record is complete: there is one, it has room, and every trip that began before it has
-    /// ended.
+    /// Returns whether there is a complete record. A record is complete if it has not overflowed, and if every trip
+    /// that began before it has ended.
     pub(crate) fn is_recorded(&self) -> bool {
         self.away == 0
             && self
@@ -243,7 +245,7 @@ impl NodePool {
         Held { at, life }
     }
 
-    /// Ends a hold. Returns `false` if the block belongs to others by now, so that it must be forgotten.
+    /// Ends a hold. Returns `false` if the block may belong to others by now. The caller must then forget the block.
     pub(crate) fn release(&mut self, held: &Held) -> bool {
         //= docs/protocol/recovery.md V25
         if held.life != Some(self.life) {
@@ -252,13 +254,13 @@ impl NodePool {
         let place = self.held.iter().rposition(|at| *at == held.at);
         if let Some(place) = place {
             self.held.swap_remove(place);
-            // Until it is retired, an operation may have it.
+            // An operation may have the block until it is retired. So the record must contain the block.
             self.note(held.at);
         }
         place.is_some()
     }
 
-    /// Returns whether the memory of a trip need not be forgotten.
+    /// Returns whether the blocks of a trip still belong to this compute node.
     pub(crate) fn remembers(&self, trip: Trip) -> bool {
         trip.life == self.life
     }
@@ -272,7 +274,8 @@ impl NodePool {
         }
     }
 
-    /// Ends a trip. Returns `false` if its blocks must be forgotten.
+    /// Ends a trip. Returns `false` if the compute node has forgotten its memory since the trip began, so that the
+    /// blocks of the trip must be forgotten too.
     pub(crate) fn end_trip(&mut self, trip: Trip) -> bool {
         let same = self.remembers(trip);
         self.trips -= u32::from(same);
@@ -281,8 +284,8 @@ impl NodePool {
         same
     }
 
-    /// Takes a block like [`NodePool::at_hand`], or returns how to get one. `chunk` is the size of a large chunk, of
-    /// which the last `kept` bytes are not for blocks.
+    /// Takes a block like [`NodePool::at_hand`], or returns how to get one. `chunk` is the maximum size of a chunk in
+    /// bytes, of which the last `kept` bytes are not for blocks.
     pub(crate) fn take(&mut self, client: ClientId, class: Class, (chunk, kept): (u64, u64)) -> Found {
         if let Some(block) = self.at_hand(client, class) {
             return Found::Block(block);
@@ -293,8 +296,8 @@ impl NodePool {
         let block = class.block_bytes();
         let least = (block + kept).next_multiple_of(PAGE);
         let wanted = self.stock(class).fetched.max(FIRST_CHUNK).min(chunk);
-        // If a chunk has many blocks, its record takes the room of one of them. Otherwise room for the record is
-        // added.
+        // If a chunk has many blocks, its record takes the room of one of them. If it has few blocks, room for the
+        // record is requested in addition.
         let fetch = match block * FEW_BLOCKS > wanted {
             true => ((wanted / block).max(1) * block + kept).next_multiple_of(PAGE),
             false => wanted,
@@ -308,7 +311,8 @@ impl NodePool {
         Found::Fetch(fetch)
     }
 
-    /// Takes an orphan of this client. This is safe because the client's next WRITE lands after the pending one.
+    /// Takes an orphan of this client. This is safe because the client's next WRITE to the block lands after the
+    /// pending one.
     fn adopt(&mut self, client: ClientId, class: Class) -> Option<Block> {
         let mine = |o: &Orphan| o.client == client && o.class == class;
         let i = self.orphans.iter().position(mine)?;
@@ -326,7 +330,8 @@ impl NodePool {
         self.orphans.push(Orphan { client, class, block });
     }
 
-    /// Takes out a batch of free blocks of one class, if it has at least `least`, for a magazine.
+    /// Takes out at most [`BATCH`] free blocks of one class, for a magazine. Returns `None` if no class has at least
+    /// `least` free blocks.
     pub(crate) fn batch(&mut self, least: usize) -> Option<Vec<(Block, Class)>> {
         let plenty = |stock: &&mut Stock| stock.class != MAGAZINE && stock.free.len() >= least;
         let Stock { class, free, .. } = self.stocks.iter_mut().find(plenty)?;
@@ -447,8 +452,8 @@ impl NodePool {
         self.wasted += bytes - usable + before;
     }
 
-    /// Accounts for a chunk that lies beyond the allocator's limit, so that it cannot be used. The memory
-    /// node then counts as full, because later chunks lie at even higher offsets.
+    /// Counts a chunk as wasted, because it lies beyond the allocator's limit. From then on the memory node counts as
+    /// full, because later chunks lie at even higher offsets.
     pub(crate) fn out_of_reach(&mut self, bytes: u64) {
         self.fetched += bytes;
         self.wasted += bytes;
@@ -460,14 +465,14 @@ impl NodePool {
         self.left = Some(self.left.map_or(left, |before| before.min(left)));
     }
 
-    /// Ends the fetching, and returns the clients to wake. The caller wakes them after it has left the
-    /// section.
+    /// Ends the fetching of a chunk, and returns the wakers of the clients that wait for it. The caller calls the
+    /// wakers after it has left the section.
     pub(crate) fn fetched(&mut self) -> Vec<Waker> {
         self.fetching = false;
         core::mem::take(&mut self.waiting)
     }
 
-    /// Returns whether a client is still fetching. If so, `waker` is woken afterwards.
+    /// Returns whether a client is still fetching a chunk. If so, `waker` is woken when the fetching ends.
     pub(crate) fn wait(&mut self, waker: &Waker) -> bool {
         if self.fetching && !self.waiting.iter().any(|w| w.will_wake(waker)) {
             self.waiting.push(waker.clone());
@@ -491,8 +496,8 @@ impl NodePool {
         stats.wasted_bytes += self.wasted;
     }
 
-    /// Returns everything that later behaviour depends on. Only the number of waiters counts, because all of them
-    /// are woken.
+    /// Returns everything that later behaviour depends on. Of the waiting clients, it contains only their number,
+    /// because all of them are woken together.
     pub(crate) fn state(&self) -> impl core::hash::Hash + '_ {
         let state = |stock: &'_ Stock| (stock.class, stock.rest.raw(), stock.rest_bytes, stock.fetched);
         let stocks: Vec<_> = self
@@ -691,7 +696,7 @@ mod tests {
         let mut holdings = Holdings::default();
         pool.add_holdings(&mut holdings, true);
         assert!(!pool.is_recorded() && holdings.blocks.is_empty(), "it is nowhere");
-        // A census may follow on another one before this compute node looks.
+        // A second census may begin before this compute node has seen the end of the first one.
         pool.begin_record(ROUND + 2);
         assert!(!pool.is_recorded());
         pool.landed(away);

@@ -1,17 +1,17 @@
 //! Reclamation: retired blocks are not reused until every operation that may have seen them has ended.
 //!
-//! The operations of a compute node run in [epochs](dm_sync::epoch), which it learns from one word of the pool.
-//! Once per period, one of its clients does a *round*:
-//! 1. The client closes the list of blocks retired so far. If the list is not empty, the client tags it with the epoch
-//!    word's value g (by an FAA, so the word grows).
+//! The operations of a compute node run in [epochs](dm_sync::epoch). The compute node reads the current epoch from one
+//! word of the pool. Once per period, one of its clients does a *round*:
+//! 1. The client closes the list of blocks retired so far. If the list is not empty, the client adds 1 to the epoch
+//!    word by an FAA, and tags the list with the value g that the FAA returns.
 //! 2. The client announces its compute node. The announced epoch is that of the oldest running operation, or the
 //!    current epoch if no operation runs. If this epoch is in the compute node's slot already, the announcement is an
 //!    FAA on the slot's beat. Otherwise it is a CAS on the slot, after an FAA on the beat if an earlier announcement
 //!    was abandoned or is still in flight.
 //! 3. The client reads all slots. The blocks whose tag is below every announced epoch are free.
 //!
-//! If one client takes long for a round, the other clients do the second and third step meanwhile, and look for silent
-//! members.
+//! If one client takes long for a round, the other clients of its compute node do the second and third step meanwhile,
+//! and look for silent members.
 //!
 //! An operation that is announced with an epoch above g began after the FAA, and therefore after the blocks of that
 //! list were unlinked.
@@ -142,9 +142,9 @@ impl Allocator {
         self.reclaim.as_ref().map(|r| &r.epochs)
     }
 
-    /// Retires a block that other clients may still be reading. Nothing may point to it any more, and its node must be
-    /// marked dead in every line; the caller must have awaited both. `block` has the incarnation and version for its
-    /// next node.
+    /// Retires a block that other clients may still be reading. Nothing may point to the block any more, and its node
+    /// must be marked as dead in every line. The caller must have awaited the requests of both changes. `block` has the
+    /// incarnation and version for its next node.
     ///
     /// If the pool reclaims nothing, the block is lost.
     pub fn retire(&self, block: Block, class: Class) {
@@ -154,8 +154,9 @@ impl Allocator {
         });
     }
 
-    /// Holds a block that an operation of this client has taken or unlinked, beyond the end of this operation. A census
-    /// meanwhile does not give the block to others. Call [`Allocator::retire_held`] or [`Allocator::release`] later.
+    /// Keeps a block that an operation of this client has taken or unlinked, beyond the end of this operation. While
+    /// the hold lasts, no census gives the block to others. Call [`Allocator::retire_held`] or [`Allocator::release`]
+    /// later.
     ///
     /// Call this before the operation ends.
     pub fn hold(&self, block: RemotePtr) -> Held {
@@ -167,16 +168,16 @@ impl Allocator {
             .with(|pool| pool.hold(block, unheld || self.forgets_blocks()))
     }
 
-    /// Ends a hold. The caller must be in an operation. Returns `false` if the compute node has lost its membership,
-    /// and a census has been taken since. The block then belongs to others, so the caller must forget it. Otherwise
-    /// the caller should [retire](Allocator::retire) the block in its operation. If it does not, the block is lost
-    /// until the next census.
+    /// Ends a hold. The caller must be in an operation. Returns `false` if the compute node has lost its membership
+    /// since the hold began, and has forgotten its memory because a census began meanwhile. The block may then belong
+    /// to others, so the caller must forget it. Otherwise the caller should [retire](Allocator::retire) the block in
+    /// its operation. If it does not, the block is lost until the next census.
     pub fn release(&self, held: Held) -> bool {
         self.pool_of(held.at).with(|pool| pool.release(&held))
     }
 
-    /// Retires a block that was held, like [`Allocator::retire`], unless it belongs to others by now. The caller need
-    /// not be in an operation.
+    /// Ends a hold and retires the block, like [`Allocator::retire`]. If the compute node has forgotten its memory
+    /// since the hold began, this only forgets the block. The caller need not be in an operation.
     pub fn retire_held(&self, held: Held, block: Block, class: Class) {
         debug_assert_eq!(held.at, block.at, "another block is held");
         self.retire_if(block, class, |_, pool| {
@@ -185,7 +186,7 @@ impl Allocator {
         });
     }
 
-    /// Retires a block if it `stays` with this compute node.
+    /// Retires a block if `stays` returns `true`, which means that the block still belongs to this compute node.
     fn retire_if(&self, block: Block, class: Class, stays: impl FnOnce(&Reclaim, &mut NodePool) -> bool) {
         let Some(reclaim) = &self.reclaim else { return };
         let block = if reclaim.options.flaws().same_life {
@@ -206,7 +207,8 @@ impl Allocator {
             return;
         }
         reclaim.limbo.with(|limbo| {
-            // The compute node forgets its memory within this section too, so the block cannot come back afterwards.
+            // A compute node forgets its memory within a section of the limbo too. So the block cannot get into the
+            // limbo after that.
             if self.pool_of(block.at).with(|pool| stays(reclaim, pool)) {
                 limbo.retire(block, class);
             }
@@ -227,8 +229,8 @@ impl Allocator {
         self.round(v, false).await
     }
 
-    /// Enrols `seat` while its client runs an operation in another seat that was enrolled as usual. It is
-    /// meant for work within that operation that may have to stay announced after the operation has ended.
+    /// Enrols `seat` while its client runs an operation in another seat that [`Allocator::prepare`] has enrolled. Use
+    /// this for work within that operation that may have to stay announced after the operation has ended.
     pub async fn enroll_within<V: Verbs>(&self, v: &V, seat: &Seat) {
         if let Some(reclaim) = &self.reclaim {
             let _unmetered = v.meter().housekeeping();
@@ -241,7 +243,7 @@ impl Allocator {
         }
     }
 
-    /// Does what [`Allocator::prepare`] does, without the round.
+    /// Joins the pool if necessary, and enrols `seat`, like [`Allocator::prepare`], but does no round.
     async fn enrolled<V: Verbs + Control>(&self, v: &V, seat: &Seat) -> Result<(), AllocError> {
         let Some(reclaim) = &self.reclaim else {
             return Ok(());
@@ -284,9 +286,9 @@ impl Allocator {
     /// during a long operation. Its verbs are metered as housekeeping.
     ///
     /// # Errors
-    /// Returns [`ControlError::Fenced`] if the others have fenced the compute node. The memory that the operation
-    /// reads is then no longer protected. Also returns [`AllocError::Contended`] if a retry limit is reached, and the
-    /// errors of verbs and of the control plane.
+    /// Returns [`ControlError::Fenced`] if the compute node has lost its membership since `seat` was enrolled. The
+    /// memory that the operation reads is then no longer protected. Also returns [`AllocError::Contended`] if a retry
+    /// limit is reached, and the errors of verbs and of the control plane.
     pub async fn keep_alive<V: Verbs + Control>(&self, v: &V, seat: &Seat) -> Result<(), AllocError> {
         let Some(reclaim) = &self.reclaim else {
             return Ok(());
@@ -299,9 +301,9 @@ impl Allocator {
         self.round(v, false).await
     }
 
-    /// Does a round now, even if none is due. If another client is doing a round, this client only announces
-    /// the compute node and looks at the other members. It is meant for compute nodes that run no operations.
-    /// Its verbs are metered as housekeeping.
+    /// Does a round now, even if none is due. If another client is doing a round, this client only announces the
+    /// compute node and looks at the other members. Call this on compute nodes that run no operations. The verbs are
+    /// metered as housekeeping.
     ///
     /// # Errors
     /// Returns the errors of [`Allocator::prepare`].
@@ -342,18 +344,20 @@ impl Allocator {
         }
     }
 
-    /// Returns the epoch in which operations will begin after the next turn; 0 without reclamation.
+    /// Returns the epoch in which operations will begin after the next [`Allocator::turn`]; 0 if the pool reclaims
+    /// nothing.
     pub fn turned(&self) -> u64 {
         let turned = |r: &Reclaim| r.membership.with(|m| m.turned);
         self.reclaim.as_ref().map_or(0, turned)
     }
 
-    /// Begins the next turn of the compute node's cache (R15; this has nothing to do with the turns of a lock).
-    /// [`ReclaimOptions::remembers`] requires this. Calls `forget`, which must drop all addresses that the compute node
-    /// read before the last turn. After this, operations begin in the epoch that was the latest one at the last turn.
-    /// Returns the epoch in which operations begin.
+    /// Begins the next turn of the compute node's cache (R15; this has nothing to do with the turns of a lock). A
+    /// compute node with [`ReclaimOptions::remembers`] must call this regularly. This calls `forget`, which must drop
+    /// all addresses that the compute node read before the last turn. After that, operations begin in the epoch that
+    /// was the latest known one at the last turn. Returns the epoch in which operations begin.
     ///
-    /// If the epoch cannot advance, this does not call `forget`. Only one client at a time may call this.
+    /// If this compute node knows no epoch later than that in which operations begin already, this does not call
+    /// `forget`. Only one client at a time may call this.
     pub fn turn(&self, forget: impl FnOnce()) -> u64 {
         let Some(reclaim) = &self.reclaim else { return 0 };
         let (view, latest, turned) = reclaim
@@ -373,7 +377,7 @@ impl Allocator {
     }
 
     /// Returns whether a member takes a census, as far as this compute node knows. The census waits until this compute
-    /// node's operations begin in a later epoch, so turns should be short meanwhile.
+    /// node's operations begin in a later epoch, so [`Allocator::turn`] should be called more often meanwhile.
     pub fn is_in_census(&self) -> bool {
         let open = |r: &Reclaim| r.membership.with(|m| !m.census.is_closed());
         self.reclaim.as_ref().is_some_and(open)
@@ -401,9 +405,9 @@ impl Allocator {
     }
 
     /// Runs `work`, a future that waits for other clients (for a lock, for example). If a round is overdue, this
-    /// announces the compute node at the same time, because its other clients may all be waiting too. Once begun, an
-    /// announcement is completed even if `work` ends earlier, and whatever locks `work` holds then. Otherwise a series
-    /// of futures shorter than a round trip would abandon one announcement after another.
+    /// announces the compute node at the same time, because its other clients may all be waiting too. If `work` ends
+    /// while an announcement is in flight, this returns only after the announcement, even if `work` has taken a lock.
+    /// Otherwise a series of futures that are shorter than a round trip would abandon one announcement after another.
     pub async fn while_announcing<V: Verbs + Control, T>(&self, v: &V, work: impl Future<Output = T>) -> T {
         let Some(reclaim) = &self.reclaim else {
             return work.await;
@@ -427,7 +431,7 @@ impl Allocator {
             let _unmetered = v.meter().housekeeping();
             //= docs/protocol/reclaim.md R3a
             if announcing.as_mut().poll(cx).is_ready() {
-                // The error is ignored, because its cause makes `work` fail as well.
+                // The error is ignored here. If its cause persists, a request of `work` or the next round fails too.
                 announcement = None;
                 return done.take().map_or(Poll::Pending, Poll::Ready);
             }
@@ -462,14 +466,15 @@ impl Reclaim {
     }
 
     /// Sets the time between two announcements. It is short while a member may soon be expelled. It is also short with
-    /// `recovers`: the shares of a dead member are being given back, and each look does one step of that.
+    /// `recovers`, while the counts of sharers are being reset, because each look does one step of the reset.
     fn pace(&self, m: &Membership, recovers: bool) {
         let period = self.options.period_within(m.lease, m.suspects || recovers);
         // Relaxed: as `Reclaim::has_passed` says.
         self.period.store(period.0, Ordering::Relaxed);
     }
 
-    /// Lets operations begin in this epoch. The compute node must not remember anything that it read before.
+    /// Lets operations begin in this epoch. The compute node must not remember any address that it read before it knew
+    /// this epoch.
     fn advance(&self, epoch: u64) {
         // All changes of the epoch are made in this section, because `Epochs` allows only one change at a
         // time.

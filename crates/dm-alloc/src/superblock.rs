@@ -54,8 +54,8 @@ impl Default for LockPlan {
     }
 }
 
-/// The parameters of a pool: it is created with them, and every client that opens it must use the same ones,
-/// unless a field says otherwise.
+/// The parameters of a pool. The pool is created with them, and every client that opens the pool must use the same
+/// ones, except for fields that are marked as not compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Descriptor {
     /// Kind of index, usually four letters.
@@ -274,9 +274,9 @@ struct Creation<'v, V: Verbs> {
 impl<'v, V: Verbs + Control> Creation<'v, V> {
     /// Tries to start the creation. Returns `None` if another client was faster.
     async fn begin(v: &'v V) -> Result<Option<Self>, AllocError> {
-        // The undo is armed before the CAS is awaited. It expects the word with this client's id, so it does
-        // nothing if the CAS failed. If the future is dropped in between, the undo follows the CAS on the
-        // same queue pair.
+        // The undo is armed before the CAS is awaited, so that it is posted even if the future is dropped in between.
+        // It then follows the CAS on the same queue pair. It expects the word with this client's id, so it has no
+        // effect if the CAS found another word.
         let mut creation = Self { v, armed: true };
         let old = v
             .cas(page::at(STATE_AT), State::Empty.pack(), creation.mine())
@@ -316,7 +316,8 @@ impl<'v, V: Verbs + Control> Creation<'v, V> {
         // This is awaited before READY is written, so that a client that sees READY, on any queue pair, sees
         // the whole page.
         v.write(page::at(page::HEAD_AT), &bytes[head..]).await?;
-        // If this CAS fails, the state is READY or will be set back; either is consistent.
+        // If this request ends in an error, the state may be READY or not, and the destructor tries to set it back.
+        // Both states are consistent.
         v.cas(page::at(STATE_AT), self.mine(), State::Ready.pack())
             .await?;
         self.armed = false;
@@ -336,7 +337,7 @@ impl<V: Verbs> Drop for Creation<'_, V> {
     }
 }
 
-/// Allocates an area for `slots` members. A chunk is zero, which means that all slots are free.
+/// Allocates an area for `slots` members. All bytes of a new chunk are zero, which means that all slots are free.
 async fn place_members<V: Verbs + Control>(v: &V, slots: u16) -> Result<Option<MemberArea>, AllocError> {
     if slots == 0 {
         return Ok(None);

@@ -30,10 +30,11 @@ pub struct Sweep {
     pub tables: Box<[Place]>,
     /// Number of words in each table.
     pub words: u32,
-    /// The rule for words that name a dead member. It must not return a word that it would change again.
+    /// The rule for words that name a dead member. If it is applied to a word that it has returned, it must return
+    /// `None`.
     pub freed: Freed,
-    /// The rule for the counts of sharers. It must not return a word that it would change again. It is used only if the
-    /// locks of the pool can be shared.
+    /// The rule for the counts of sharers. If it is applied to a word that it has returned, it must return `None`. It
+    /// is used only if the locks of the pool can be shared.
     pub unshared: Unshared,
 }
 
@@ -58,8 +59,8 @@ impl Sweep {
     }
 
     /// Reads all tables, and changes each word that names `member` by CAS. Returns the number of words that it changed.
-    /// The caller must have fenced the member at every memory node, and awaited this, so that no word names it again.
-    /// Any number of clients may sweep at the same time.
+    /// The caller must have fenced the member at every memory node, and awaited the answers, so that no word names the
+    /// member again. Any number of clients may sweep at the same time.
     ///
     /// This takes one READ for each 2048 words (16 KiB), with eight in flight. It also takes a round trip for each
     /// word that names the member.
@@ -73,7 +74,8 @@ impl Sweep {
     }
 
     /// Reads all tables, and resets the count of sharers in each word by CAS. Returns the number of words that it
-    /// changed. No client may share a lock meanwhile, and nothing that a client posted for a share may land.
+    /// changed. No client may share a lock meanwhile, and no request that a client posted for an earlier share may
+    /// still land.
     ///
     /// # Errors
     /// Returns the first error. The words that come later were not changed.
@@ -91,7 +93,7 @@ impl Sweep {
     }
 
     /// Reads all tables, and returns the place and the content of each word for which `wanted` returns `true`. This
-    /// takes one READ for each 2048 words (16 KiB); up to eight READs are in flight at the same time.
+    /// takes one READ for each 2048 words (16 KiB). At most eight READs are in flight at the same time.
     ///
     /// # Errors
     /// Returns the first error.

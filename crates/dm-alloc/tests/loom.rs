@@ -1,7 +1,7 @@
 //! Limbo lists that threads share, while readers run in their epochs. Each model has a mutant that must be found.
 //!
-//! The pool's words stand for remote memory: the root that leads to a block, the epoch word, and the content of
-//! the block.
+//! Atomics of `Pool` stand for remote memory. They are the root that leads to a block, the epoch word, and the content
+//! of the block.
 #![cfg(dm_loom)]
 
 use std::sync::Arc as StdArc;
@@ -28,7 +28,7 @@ struct Pool {
 #[derive(Clone, Copy, PartialEq)]
 enum Mutant {
     None,
-    /// The tag is drawn, and operations begin after it, before the retired blocks are closed.
+    /// The tag is drawn, and operations begin in the next epoch, before the retired blocks are closed.
     TagBeforeClose,
     /// Retired blocks are free at once.
     NoGrace,
@@ -138,7 +138,7 @@ fn reader_and_rounds(mutant: Mutant) {
             pool.round(mutant);
         }
         reader.join().expect("no panic");
-        // Nobody is reading any more: two rounds free the rest.
+        // No thread reads any more, so two rounds free the rest.
         pool.round(mutant);
         pool.round(mutant);
         assert_eq!(

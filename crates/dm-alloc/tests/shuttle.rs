@@ -27,7 +27,7 @@ static PINNED: Witness = Witness::new("a round beside an operation that ran");
 static ENROLLED: Witness = Witness::new("a client that had to enroll anew");
 
 /// Runs `future` to its end. While it is pending, the other threads run first. A delayed request of loopback wakes its
-/// own task at once, so a schedule that prefers this thread would run no other one.
+/// own task at once. So without the yield, a schedule that prefers this thread would run no other thread.
 fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     schedules::block_on(poll_fn(|cx| {
@@ -181,7 +181,7 @@ fn clients(many: u64, flaws: ReclaimFlaws) {
         })
         .collect();
     threads.into_iter().for_each(|t| t.join().unwrap());
-    // Nobody is reading any more: three rounds free the rest.
+    // No thread reads any more, so three rounds free the rest.
     let last = node.client();
     for _ in 0..3 {
         block_on(last.collects());

@@ -63,13 +63,14 @@ impl<'a> Block<'a> {
         self.block.incarnation
     }
 
-    /// Records that a request to the block will be posted next, perhaps the CAS that publishes it. If the operation is
+    /// Records that the operation will post a request to the block or the CAS that publishes it. If the operation is
     /// dropped before [`Block::idle`] is called, the block is lost.
     pub(crate) fn busy(&mut self) {
         self.idle = false;
     }
 
-    /// Records that all requests have completed, and that the CAS certainly failed.
+    /// Records that all requests to the block have completed, and that the CAS that should publish it has certainly
+    /// failed.
     pub(crate) fn idle(&mut self) {
         self.idle = true;
     }
@@ -92,7 +93,7 @@ impl Drop for Block<'_> {
     }
 }
 
-/// Returns the block of a leaf or node for its next one.
+/// Returns the block of a leaf or node, with the incarnation of the next one in it.
 pub(crate) fn retired(at: RemotePtr, incarnation: u32) -> dm_alloc::Block {
     let block = dm_alloc::Block {
         incarnation,

@@ -14,7 +14,8 @@ where
     K: KeyBytes,
     L: SingleStore<V, K>,
 {
-    /// Reads the value of `key`, first from the leaf whose address is cached, then by a search.
+    /// Reads the value of `key` from the leaf whose address is cached. If that leaf neither has the key nor proves its
+    /// absence, or if no address is cached, searches for the key. Returns `false` if the key is absent.
     pub(crate) async fn get_key(&self, key: &K, value: &mut Vec<u8>) -> Result<bool, IndexError> {
         self.art.options.cpu.charge(self.v).await;
         self.v.local(LocalStep::Section).await;
@@ -30,7 +31,8 @@ where
             if leaf_proves_absence(&found, &text, branch, false) {
                 return Ok(false);
             }
-            // The cached slot of a replaced leaf is read again, without the node around it.
+            // If the leaf was replaced, the search begins with the cached slot too, because it then reads only this
+            // slot again and not the whole node.
             if !matches!(found, Single::Replaced { .. }) {
                 from = from.surer();
             }
@@ -51,7 +53,8 @@ where
     ) -> Result<bool, IndexError> {
         let text = KeyText::of(key);
         let mut place = self.locate_entered(&text, from).await?;
-        // This takes at most three iterations, because a search from the root that proves nothing is an error.
+        // This takes at most three iterations, one for each starting point. If the search from the root proves nothing,
+        // it ends in an error.
         loop {
             let proved = match place {
                 Place::Leaf(mut link, _) => {
@@ -84,7 +87,8 @@ where
         }
     }
 
-    /// With flaw T-M1 (for study only), overwrites the leaf's link depth with the branch of `link`.
+    /// With flaw T-M1 (for study only), overwrites the leaf's link depth with the branch of `link`. Otherwise does
+    /// nothing.
     async fn repair(&self, found: &Single<K>, link: &Link) -> Result<(), IndexError> {
         let branch = u64::from(link.slot.branch);
         if let Single::Other { depth, .. } = found

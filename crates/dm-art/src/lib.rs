@@ -1,9 +1,9 @@
 //! Adaptive radix inner levels on disaggregated memory (SMART, TOS 2024 §4), over any leaves of one entry.
 //!
-//! The clients of a compute node share an [`Art`]. An [`ArtClient`] is one of them, and is a
-//! [`dm_index::RangeIndex`]. Inner nodes are lock-free: only CAS changes a slot, which is one word. With
-//! [`Art::with_node_locks`], a client holds the node's lock meanwhile (ROWEX). Leaves are a [`SingleStore`]. An update
-//! writes a leaf in place under its lock, or replaces it by another leaf ([`SingleOptions::in_place`]).
+//! The clients of a compute node share an [`Art`]. An [`ArtClient`] is one of them, and is a [`dm_index::RangeIndex`].
+//! Inner nodes are lock-free, because a slot is one word and clients change it by CAS only. With
+//! [`Art::with_node_locks`], a client also holds the node's lock during the CAS (ROWEX). Leaves are a [`SingleStore`].
+//! An update writes a leaf in place under its lock, or replaces it by another leaf ([`SingleOptions::in_place`]).
 //!
 //! ```text
 //!   root (direct, 256 slots)
@@ -19,13 +19,13 @@
 //! # Invariants
 //! * **I1** A node's prefix, branch, type and identity never change. Its header may be extended to contain more bytes
 //!   of the prefix.
-//! * **I2** Once a slot has a key byte, the key byte never changes. The slots of a node are filled in order; in a node
-//!   of 256 slots, each key byte has a slot of its own.
+//! * **I2** Once a slot has a key byte, the key byte never changes. The slots of a node are filled in order. In a node
+//!   of 256 slots, each key byte has a slot of its own instead.
 //! * **I3** A node is replaced, merged or removed only after all its words are frozen. Every later CAS on one of them
 //!   fails.
 //! * **I4** A key has at most one live leaf. A leaf that was removed or replaced never becomes live again.
 //! * **I5** Only a leaf proves that a key is present. A link that was read within the operation, or the link depth of
-//!   another key's leaf, proves that it is absent.
+//!   another key's leaf, can prove that a key is absent.
 //!
 //! The rules are in `docs/protocol/smart.md`; the code cites its MUSTs.
 //!

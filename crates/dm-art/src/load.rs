@@ -10,8 +10,8 @@ use crate::art::{ArtClient, FIRST_INCARNATION, KeyText, shared};
 use crate::block::{leaf_class, node_class};
 use crate::errors::unaddressable;
 
-/// Nodes at most this far below the root are placed on memory nodes in turn. A deeper node is on the memory node of
-/// its parent.
+/// Nodes at most this number of levels below the root are placed on the memory nodes in turn. A deeper node is on the
+/// memory node of its parent.
 const SPREAD_HEIGHT: usize = 2;
 
 /// A node on the right edge, with the children that are known so far.
@@ -21,7 +21,7 @@ struct Open {
     memory_node: u16,
 }
 
-/// A key whose leaf is not written yet, because its link depth depends on the next key.
+/// A key whose leaf is not written yet, because the link depth of the leaf depends on the next key.
 struct Pending {
     text: KeyText,
     shared_before: usize,
@@ -178,12 +178,14 @@ where
         Ok(())
     }
 
-    /// Finishes the nodes that have no later key. The next key shares `shared` bytes with `text`, the last key.
+    /// Writes the nodes of the right edge to which no later key belongs. `text` is the last key, and the next key
+    /// shares `shared` bytes with it.
     async fn close(&mut self, text: &KeyText, shared: usize) -> Result<(), IndexError> {
         while self.last().branch > shared {
             let Some(done) = self.edge.pop() else { break };
             if self.last().branch < shared {
-                // The next key differs within the bytes that this node skips. A node at that byte holds both.
+                // The next key differs from `text` at a byte between the branches of this node and of its parent. A new
+                // node with this branch will link this node and the next key's leaf.
                 let memory_node = done.memory_node;
                 self.edge.push(Open {
                     branch: shared,
@@ -198,7 +200,8 @@ where
         Ok(())
     }
 
-    /// Writes a node, and as many nodes above it as the skipped bytes need. Returns the word for the slot.
+    /// Writes a node. If its header cannot hold all key bytes from `from` on, also writes nodes with one child above
+    /// it. Returns the word for the slot that links the topmost of these nodes.
     async fn node(&mut self, done: &Open, text: &KeyText, from: usize) -> Result<SlotWord, IndexError> {
         let types = *self.client.art.types();
         let compression = self.client.art.options.compression;
@@ -207,8 +210,8 @@ where
         let mut children = done.children.clone();
         let mut branch = done.branch;
         loop {
-            // Each node above takes as many bytes as fit into a header and a slot, so that the remaining bytes fit into
-            // this header.
+            // Each node above holds as many bytes as its header takes, and one more in its slot. The remaining bytes
+            // fit into this header.
             let above = compression.nodes_above(from, branch);
             let begin = from + above * (compression.partial_max() + 1);
             let header = compression.header(kind, begin, branch, text);

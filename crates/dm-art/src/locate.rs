@@ -9,7 +9,8 @@ use crate::art::{ArtClient, KeyText, shared};
 use crate::errors::{corrupt, misplaced};
 use crate::{Single, SingleStore};
 
-/// The starting point of a search. Each variant is more reliable than the previous one, and costs more.
+/// The starting point of a search. Each variant finds the place of a key more reliably than the previous one, and takes
+/// more READs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum From {
     /// Start at the cached slot of the key.
@@ -67,7 +68,8 @@ pub(crate) struct Within {
 /// The content of the tree at the place of a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
-    /// A leaf: either the key's own, or one that shares the key bytes of the links on the path.
+    /// A leaf. It is the key's own leaf, or another one whose key has the same bytes at the branches of the nodes on
+    /// the path.
     Leaf(Link, Within),
     /// A slot without a child.
     Vacant(Link, Within),
@@ -123,7 +125,7 @@ pub(crate) fn leaf_proves_absence<K: KeyBytes>(
     }
 }
 
-/// Returns the slot `index` of a node that was read at `at`. The slot holds `word`.
+/// Returns slot `index` of the node that was read at `at`, with the content `word`.
 #[inline]
 pub(crate) fn slot_of(at: RemotePtr, node: &RadixNode<'_>, index: usize, word: SlotWord) -> CachedSlot {
     CachedSlot {
@@ -257,7 +259,7 @@ where
     /// Reads nodes from `step` on downwards.
     pub(crate) async fn descend(&self, key: &KeyText, mut step: Step) -> Result<Place, IndexError> {
         loop {
-            // If the tree does not have this node type, the slot is not one of this tree.
+            // If the tree does not have this node type, the word that led here is not a valid slot of this tree.
             if self.art.types().slots(step.node_type) == 0 {
                 return Err(misplaced(step.at));
             }
@@ -331,8 +333,8 @@ where
         }
     }
 
-    /// Returns the node that contains the slot of `link`. The other fields come from the cache; if the node is not
-    /// cached, its type is 0, its number of children is `usize::MAX` and its own link is `None`.
+    /// Describes the node that contains the slot of `link`. All fields but the address come from the cache. If the node
+    /// is not cached, its type is 0, its number of children is `usize::MAX`, and its own link is `None`.
     async fn around(&self, key: &KeyText, link: &Link) -> Within {
         self.v.local(LocalStep::Section).await;
         let hit = self.art.cache.lookup(key).filter(|hit| hit.at == link.slot.node);

@@ -18,7 +18,7 @@ use crate::SingleStore;
 use crate::art::{ArtClient, FIRST_INCARNATION, KeyText};
 use crate::block::{leaf_class, retire, retired};
 
-/// During a census, this number of turns of the cache take as long as one turn at other times. A census waits for four
+/// During a census, a turn of the cache lasts only this fraction of its usual time, because a census waits for four
 /// turns of each compute node.
 const CENSUS_TURNS: u64 = 16;
 
@@ -26,7 +26,7 @@ const CENSUS_TURNS: u64 = 16;
 pub(crate) struct Presence<'h> {
     seat: Option<Seat>,
     /// Whether the client's operations run within other operations of the same connection. Such a client only enrols
-    /// its seat; the outer operation does the rest.
+    /// its seat. The outer operation does the rounds and the turns of the cache.
     within: bool,
     /// The number of the cache's turns when the operation began.
     turns: Cell<u64>,
@@ -48,8 +48,8 @@ impl Drop for Presence<'_> {
     }
 }
 
-/// A running operation. While it runs, two kinds of memory are not reused: memory that the operation reads, and memory
-/// whose address is in the compute node's cache.
+/// A running operation. While it runs, neither memory that it reads nor memory whose address is in the compute node's
+/// cache is reused.
 #[derive(Debug)]
 #[must_use = "call `end` when all requests have completed; if this is dropped, the seat stays pinned"]
 pub(crate) struct Running<'s> {
@@ -79,7 +79,8 @@ impl Drop for Running<'_> {
     }
 }
 
-/// A removed leaf and the CAS in flight that clears its slot. The operation that removed the leaf may have ended.
+/// A removed leaf, and the CAS that clears its slot and may still be in flight. The operation that removed the leaf may
+/// have ended.
 pub(crate) struct Clearing<'h, V: Verbs> {
     /// The CAS, and the hold on the leaf, until the CAS has completed.
     posted: Option<(Ticket<'h, V, (Old,)>, Held)>,
@@ -168,7 +169,7 @@ impl<K, L> Art<K, L> {
         });
     }
 
-    /// Runs one collection of retired memory and begins the next turn of the cache, whether due or not. Call this on a
+    /// Does one round of reclamation and begins the next turn of the cache, even if neither is due. Call this on a
     /// compute node that runs no operations for a while. The verbs are metered as housekeeping.
     ///
     /// If every compute node does this five times, all memory that was retired before the first call is freed.
@@ -236,8 +237,8 @@ where
 
     #[inline(always)]
     fn seated<'s>(&'s self, seat: &'s Seat) -> Option<Running<'s>> {
-        // An operation of several steps is not interrupted to prepare the seat. It belongs to the membership in which
-        // it began (R6), and its seat must stay pinned.
+        // If the seat already runs an operation of several steps, the seat is not prepared again. That operation
+        // belongs to the membership in which it began (R6), and its seat must stay pinned.
         let due = || !self.presence.within && self.art.alloc.is_due(self.v);
         if !seat.is_running() && (seat.has_forgotten() || due()) {
             return None;
@@ -280,8 +281,8 @@ where
     }
 
     /// Prepares the seat (see [`Allocator::prepare`](dm_alloc::Allocator::prepare)), and begins the next turn of the
-    /// cache if it is due. If the operation runs within another one, only enrols the seat, because the outer operation
-    /// does the rest.
+    /// cache if it is due. If the client's operations run within other operations, only enrols the seat, because the
+    /// outer operation does the rest.
     async fn prepare(&self, seat: &Seat) -> Result<(), IndexError> {
         if self.presence.within {
             self.art.alloc.enroll_within(self.v, seat).await;
@@ -312,8 +313,9 @@ where
         self.presence.seat.is_some()
     }
 
-    /// Stores a CAS that clears the slot of a removed leaf, without awaiting it. Then awaits the previous such CAS,
-    /// which has probably completed by now. If the previous one failed, clears the slot by [`ArtClient::clear`].
+    /// Stores the ticket of a CAS that clears the slot of a removed leaf, without awaiting it. Then awaits the client's
+    /// previous CAS of this kind, which has probably completed by now. If that CAS failed, clears the slot of its leaf
+    /// by [`ArtClient::clear`].
     pub(crate) async fn clearing(
         &self,
         ticket: Ticket<'h, V, (Old,)>,
@@ -349,7 +351,8 @@ where
         let Some((ticket, _)) = &mut before.posted else {
             return Ok(());
         };
-        // The hold stays with `before` meanwhile, because this may be dropped.
+        // The hold stays in `before` during the await, so that the destructor of `before` ends it if this future is
+        // dropped.
         let found = ticket.await;
         let Some((_, held)) = before.posted.take() else {
             return Ok(());

@@ -16,7 +16,8 @@ where
     K: KeyBytes,
     L: SingleStore<V, K>,
 {
-    /// Removes `key`. If `before` is given, removes the key only if its value is `before`.
+    /// Removes `key`. If `before` is given, removes the key only if its value is `before`. Returns
+    /// [`Applied::Removed`], [`Applied::Absent`] or [`Applied::Differs`].
     pub(crate) async fn remove_key(&self, key: &K, before: Option<&[u8]>) -> Result<Applied, IndexError> {
         let text = KeyText::of(key);
         let mut from = From::Cache;
@@ -43,7 +44,7 @@ where
                         match Box::pin(self.past_replaced(&text, &link, within, (key, by))).await? {
                             Attempt::At(place) => next = Some(place),
                             Attempt::Surer => from = from.surer(),
-                            // The cache has the slot's new content.
+                            // The slot has changed, and the cache was updated. So the search begins in the cache again.
                             _ => {
                                 from = From::Cache;
                                 retry.again_wiser(link.slot.node, Why::Raced).await?;
@@ -65,7 +66,7 @@ where
         }
     }
 
-    /// Removes the link to a removed leaf from its slot. Correctness does not depend on it, because a slot that still
+    /// Clears the slot that points to a removed leaf. Correctness does not depend on this, because a slot that still
     /// points to such a leaf counts as a slot without a child.
     async fn unlink(&self, key: &KeyText, link: &Link, within: &Within) -> Result<(), IndexError> {
         let word = link.slot.word;
@@ -88,7 +89,8 @@ where
         let left = self.note_slot(key, link, removed).await;
         let left = left.unwrap_or(within.children.saturating_sub(1));
         let stays = left > 1 || within.link.is_none();
-        // The node keeps more than one child, or is the root: the CAS need not be awaited, except under a lock.
+        // If the node keeps more than one child, or is the root, it is not renewed after the CAS. So the CAS need not
+        // be awaited, except under a lock.
         if stays && !lock.is_held() {
             match self.reclaims() {
                 true => self.clearing(cas, key, word).await?,
@@ -115,8 +117,8 @@ where
         Ok(())
     }
 
-    /// Renews the nodes above a node that was removed, as long as such a node has no child left. Does nothing if memory
-    /// is not reused.
+    /// Renews the lowest node on `key`'s path as long as it has no child left, because the removal of a node can leave
+    /// its parent without a child. Does nothing if memory is not reused.
     async fn shrink(&self, key: &KeyText) -> Result<(), IndexError> {
         // The loop renews at most one node per key byte, because nodes on one path have different branches.
         for _ in 0..K::LEN {
@@ -133,8 +135,8 @@ where
         Ok(())
     }
 
-    /// Removes the link to a leaf that this client has removed, even if the link has moved to another node. Retires the
-    /// leaf.
+    /// Clears the slot that leads to a leaf that this client has removed, even if the slot is in another node by now.
+    /// Retires the leaf. If the node then has fewer than two children, renews it.
     pub(crate) async fn clear(&self, key: &KeyText, leaf: RemotePtr) -> Result<(), IndexError> {
         let mut retry = self.v.retry(self.art.options.attempts);
         loop {
@@ -170,8 +172,9 @@ where
         }
     }
 
-    /// Reads the node again if `left` + 1 is a power of two and the link came from the cache, because the cache does
-    /// not show which children other compute nodes have removed. Renews the node if it has fewer than two children.
+    /// Reads the node again if the link came from the cache, because the cache does not show which children other
+    /// compute nodes have removed. `left` is the number of children that the cache shows. To save READs, this reads
+    /// only if `left` + 1 is a power of two. Renews the node if it has fewer than two children.
     async fn look_again(
         &self,
         key: &KeyText,

@@ -1,8 +1,8 @@
-//! Renewal: a node that is full, or has at most one child, is frozen word by word and replaced according to its
-//! content.
+//! Renewal of nodes. A node that is full, or has at most one child, is frozen word by word, and then replaced according
+//! to its content.
 //!
-//! A renewal has no owner. After each step any client can continue, and all clients arrive at the same result: the
-//! frozen words determine the replacement, and the parent's slot is swapped once.
+//! A renewal has no owner. After each step any client can continue. All clients arrive at the same result, because the
+//! frozen words determine the replacement and the parent's slot is changed only once.
 
 use dm_index::{IndexError, KeyBytes};
 use dm_layout::{RadixHeader, SlotWord, build_radix_node};
@@ -33,12 +33,12 @@ where
     K: KeyBytes,
     L: SingleStore<V, K>,
 {
-    /// Renews the node `within` on `key`'s path, or a node above it that is being renewed. Afterwards the caller must
-    /// search again, even if another client has renewed the node.
+    /// Renews the node `within` on `key`'s path. If a node above it is being renewed, completes that renewal instead.
+    /// Afterwards the caller must search again, even if another client has renewed the node.
     pub(crate) async fn renew(&self, key: &KeyText, within: &Within) -> Result<(), IndexError> {
         if within.at == self.art.root {
-            // The largest type has a slot for each key byte, except in a tree of [`NodeTypes::TINY`]. So only the root
-            // of such a tree can fill up.
+            // A root has the largest type. This type has a slot for each key byte, except in a tree of
+            // [`NodeTypes::TINY`]. So only the root of such a tree can be full.
             return Err(IndexError::BadInput {
                 why: "the root has no room for another key byte",
             });
@@ -83,7 +83,7 @@ where
         }
     }
 
-    /// Freezes the node that `link` points to, and swaps the slot.
+    /// Freezes the node to which `link` points, and changes the slot of `link` to its replacement.
     async fn finish(&self, key: &KeyText, link: &Link) -> Result<(), IndexError> {
         let (at, kind) = (link.child(), node_type(link.slot.word));
         let node = self.freeze(at, kind).await?;
@@ -133,8 +133,8 @@ where
         let bytes = self.read_node(at, kind).await?;
         let node = self.decode(&bytes, at, kind)?;
         //= docs/protocol/smart.md M18
-        // Before the link was made, the header already contained all bytes of the prefix that follow the link. A header
-        // never loses bytes.
+        // The header that was read can be used, because it held all bytes of the prefix from the link on before the
+        // link was made, and a header never loses bytes.
         let (header, incarnation) = (node.header(), node.incarnation());
         let mut words: Vec<SlotWord> = node.words().collect();
         drop(bytes);
@@ -191,9 +191,9 @@ where
         chain.post()
     }
 
-    /// Returns the word by which `link` points to a node's only child directly. If the child is a node, extends its
-    /// header first, unless clients skip bytes that no header holds. Returns `None` if the child's header has no room
-    /// for the additional bytes.
+    /// Returns the word with which the slot of `link` points directly to the only child of a renewed node. If the child
+    /// is a node, extends its header first, unless clients skip bytes that no header holds. Returns `None` if the
+    /// child's header has no room for the additional bytes.
     async fn lifted(
         &self,
         link: &Link,
@@ -248,8 +248,8 @@ where
         Ok(lifted)
     }
 
-    /// Replaces the node by a copy of its children with room for more. `copied` receives the size of the copy in
-    /// bytes.
+    /// Replaces the node by a copy with the same children and room for more. Stores the size of the copy in bytes in
+    /// `copied`.
     async fn copy(
         &self,
         key: &KeyText,

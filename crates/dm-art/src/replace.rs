@@ -1,7 +1,8 @@
 //! Out-of-place updates: a new leaf replaces the leaf of a key.
 //!
-//! The CAS of the old leaf's state is the update. The new leaf is not linked yet then, but the old leaf's state has its
-//! address, so every client that finds the old leaf can continue.
+//! The update takes effect with the CAS on the old leaf's state. No slot leads to the new leaf yet at that moment. But
+//! the old leaf's state then contains the address of the new leaf, so every client that finds the old leaf can continue
+//! there.
 
 use dm_index::{IndexError, KeyBytes};
 use dm_layout::SlotWord;
@@ -22,7 +23,7 @@ where
     L: SingleStore<V, K>,
 {
     /// Replaces the leaf of `link` by a leaf with the new value, if it is the live leaf of the key. If `before` is
-    /// given, replaces only a leaf with that value.
+    /// given, replaces the leaf only if its value is `before`. Returns [`Single::Hit`] if the leaf was replaced.
     pub(crate) async fn replace_leaf<'a>(
         &'a self,
         wanted: &Wanted<'_, K>,
@@ -147,7 +148,8 @@ where
         if word.is_frozen() || !word.is_leaf() || !below {
             return Ok(None);
         }
-        // Otherwise the search begins again with a surer place, and notes it there.
+        // A stale read is counted only here. If this returned `None` above, the next search from a more reliable
+        // starting point counts it.
         self.v.meter().note(Event::StaleRead);
         let slot = dm_cache::CachedSlot { word, ..link.slot };
         Ok(Some(Link { slot, fresh: true }))
@@ -180,14 +182,16 @@ where
         let mut hops = 0;
         while let Single::Replaced { key: others, by } = found {
             if others != *key {
-                // When the slot was read, no other key was below it.
+                // Another key's leaf was in the slot when the slot was read. So no other key was below the slot, and
+                // the searched key was absent.
                 return Ok(Single::Other {
                     key: others,
                     depth: u64::MAX,
                 });
             }
             //= docs/protocol/smart.md M28
-            // The slot led to the first of these leaves, so all others were in the slot later.
+            // The slot led to the first of these leaves within this operation. So all later leaves got into the slot
+            // after the operation began, and their memory is not reused before it ends.
             if hops > 0 {
                 retry.again_wiser(by, Why::Stale).await?;
             }
@@ -200,6 +204,7 @@ where
 
 /// Returns whether a slot that led to the leaf `old`, and now holds `word`, proves that no slot leads to this leaf.
 fn leads_elsewhere(word: SlotWord, old: RemotePtr) -> bool {
-    // If the word is frozen, a copy of the node may lead to the leaf. If it leads to a node, that node may.
+    // If the word is frozen, a copy of the node may lead to the leaf. If the word leads to a node, that node may lead
+    // to the leaf.
     !word.is_frozen() && (!word.has_child() || word.is_leaf() && word.pointer() != old.raw())
 }

@@ -55,7 +55,8 @@ where
         Ok(())
     }
 
-    /// Returns the positions in `items` of the nodes that may contain the first `wanted` keys, judging by their types.
+    /// Returns the positions in `items` of the nodes to read for the next `wanted` keys. It estimates the number of
+    /// keys below a node from the node's type.
     fn nodes_to_read(&self, items: &[Item], wanted: usize) -> Vec<usize> {
         let mut keys = 0;
         let mut nodes = Vec::new();
@@ -64,7 +65,7 @@ where
                 break;
             }
             match item {
-                // Leaves in front are read first if they fill a batch.
+                // If the items begin with a whole batch of leaves, these are read before any node.
                 Item::Leaf(_) if nodes.is_empty() && keys + 1 == BATCH => break,
                 Item::Leaf(_) => keys += 1,
                 Item::Node { node_type, .. } => {
@@ -106,7 +107,7 @@ where
                     let node = self.decode(&bytes, at, node_type)?;
                     let (prefix, edge) = match self.prefix(from, &node, at, (byte, edge))? {
                         Some(known) => known,
-                        // A future of its own keeps that of other scans small.
+                        // Boxed, because it is rare and would make the future of every scan large.
                         None => Box::pin(self.shown_prefix(from, (at, node_type))).await?,
                     };
                     children(Side::Up, from, &node, at, (byte, edge), &prefix, &mut expanded)?;

@@ -18,11 +18,11 @@ use crate::{Art, ArtOptions, SingleStore};
 
 /// Default of [`SeparatorOptions::run`].
 pub const DEFAULT_RUN: usize = 32;
-/// Maximum length of the list of entries that led a client to a wrong leaf and that no client has read again since. If
-/// the list is full, its first entry is dropped.
+/// Maximum length of [`Separators::misled`]. If the list is full, its oldest entry is dropped.
 const MISLED_MAX: usize = 64;
 
-/// Bytes of a cached node's image besides its entries, such as allocated but unused slots.
+/// Estimated number of bytes that the cache needs for one more image besides the image's entries, for example for new
+/// slots.
 const IMAGE_BYTES: u64 = 8 << 10;
 
 /// Options of [`Separators`].
@@ -38,7 +38,7 @@ pub struct SeparatorOptions {
     #[cfg(feature = "study")]
     pub credulous: bool,
     /// T-D12: if the leaf of a get is not cached, the client looks for a separator that equals the key, and treats the
-    /// key as absent if there is none. It still caches the separators that it has read.
+    /// key as absent if there is no such separator. It still caches the separators that it has read.
     #[cfg(feature = "study")]
     pub exact: bool,
 }
@@ -80,15 +80,15 @@ pub struct Separators<K: KeyBytes, S> {
     sketch: Sketch<K>,
     /// Whether `sketch` is in use. If so, `cache` is empty.
     crowded: AtomicBool,
-    /// Entries that led a client to a wrong leaf, by separator and address.
+    /// Entries (separator and address) that led a client to a wrong leaf, and that no client has read again since.
     misled: Mutex<Vec<(K, RemotePtr)>>,
     /// Separators whose installation was dropped midway.
     owed: Mutex<Vec<(K, RemotePtr)>>,
     options: SeparatorOptions,
 }
 
-/// A separator that is being installed. If the installation is dropped midway, another client of the compute
-/// node installs it.
+/// A separator that is being installed. If the installation fails or is dropped midway, the destructor adds the
+/// separator to [`Separators::owed`], so that another client of the compute node installs it.
 struct Entering<'s, K: KeyBytes> {
     owed: &'s Mutex<Vec<(K, RemotePtr)>>,
     entry: Option<(K, RemotePtr)>,
@@ -115,8 +115,8 @@ pub enum SeparatorProof<K> {
 }
 
 impl<K: KeyBytes, S> Separators<K, S> {
-    /// Makes separators whose entries are in `art`. The tree must not have a cache of its own
-    /// ([`ArtOptions::cache_bytes`] of 0), because the compute node caches the entries in `cache`.
+    /// Makes separators whose entries are in `art`. The tree must not have a cache of its own, so its
+    /// [`ArtOptions::cache_bytes`] must be 0, because the compute node caches the entries in `cache`.
     ///
     /// # Errors
     /// Returns [`IndexError::BadInput`] if the tree has a cache.
@@ -139,7 +139,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
         })
     }
 
-    /// Returns the bytes that the compute node uses to cache leaves, with all allocations.
+    /// Returns the size in bytes of the cache of leaves' addresses, with all allocations.
     pub fn cache_bytes(&self) -> u64 {
         match self.is_crowded() {
             true => self.sketch.bytes(),
@@ -150,7 +150,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
     /// Returns whether there are too many separators to cache them exactly.
     #[inline]
     fn is_crowded(&self) -> bool {
-        // Relaxed: either value is right. A client that still reads the cache finds nothing there.
+        // Relaxed: an outdated value is harmless. A client that still reads the cache finds nothing there.
         self.crowded.load(Ordering::Relaxed)
     }
 
@@ -199,8 +199,8 @@ impl<K: KeyBytes, S> Separators<K, S> {
         };
     }
 
-    /// Removes the cached entry of `low`, because it may be wrong. If the cache is approximate, this removes the entry
-    /// only if its address is `leaf`.
+    /// Removes the cached entry of `low`, because it may be wrong. If the cache is exact, this removes the whole image
+    /// that contains the entry. If the cache is approximate, this removes the entry only if its address is `leaf`.
     pub(crate) fn doubt(&self, low: &K, leaf: RemotePtr) {
         if self.is_crowded() {
             self.sketch.forget(low, leaf);
@@ -232,8 +232,8 @@ impl<K: KeyBytes, S> Separators<K, S> {
         })
     }
 
-    /// Reads all separators into the cache, as far as it admits them. The verbs are metered as housekeeping. Returns
-    /// the number of separators.
+    /// Reads all separators and offers them to the cache. The verbs are metered as housekeeping. Returns the number of
+    /// separators.
     ///
     /// # Errors
     /// Returns an error if a verb fails, and [`IndexError::Corrupt`] if a node's bytes contradict each other.
@@ -356,7 +356,8 @@ impl<K: KeyBytes, S> Separators<K, S> {
         let client = self.art.client_within(v);
         v.local(LocalStep::Section).await;
         while let Some(entry) = self.owed.with(Vec::pop) {
-            // The search does not need this entry. If its installation fails, it stays in `owed`.
+            // If the installation fails, the entry goes back to `owed`. The error is ignored, because the search does
+            // not need this entry.
             if self.enter(&client, entry).await.is_err() {
                 break;
             }
@@ -364,8 +365,8 @@ impl<K: KeyBytes, S> Separators<K, S> {
         let Some((low, leaf)) = self.read(&client, key, KeyBound::At).await? else {
             return Ok(None);
         };
-        // An error while reading the neighbours does not matter to this operation: the next one reads them
-        // again.
+        // An error while reading the neighbours is ignored, because this operation does not need them and the next one
+        // reads them again.
         let _remembered_or_not = self.remember(&client, &low).await;
         Ok(Some(Located {
             //= docs/protocol/dolphin.md D3
@@ -410,9 +411,9 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
         if !self.options.exact() {
             return Ok(found);
         }
-        // Flaw T-D12: if the search has cached the leaf, it reports no leaf unless the key equals its separator. Only
-        // gets are affected. A writer searches again before it concludes that the tree has no leaf, and then it finds
-        // the leaf in the cache.
+        // Flaw T-D12: if the search has cached the leaf, it reports the leaf only if the key equals the leaf's
+        // separator. Only gets are affected, because a writer searches again before it concludes that the tree has no
+        // leaf, and then finds the leaf in the cache.
         Ok(found.filter(|located| match located.proof {
             SeparatorProof::Read(low, _) => low == *key || self.cache.leaf(key).is_none(),
             SeparatorProof::Cached(_) | SeparatorProof::Rough(..) => true,
@@ -482,7 +483,7 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
                 if all.contains(&(low, leaf)) {
                     return;
                 }
-                // Without a limit, entries that no operation reads again would stay in the list for ever.
+                // The list is limited, because entries that no operation reads again would stay in it for ever.
                 if all.len() == MISLED_MAX {
                     all.remove(0);
                 }

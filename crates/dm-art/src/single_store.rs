@@ -12,7 +12,7 @@ use crate::SingleSeen;
 pub enum Single<K> {
     /// The leaf has the entry of the requested key.
     Hit,
-    /// The leaf has another key's entry; no other key of the tree shares that key's first `depth + 1` bytes.
+    /// The leaf has the live entry of another key. No further key of the tree has that key's first `depth + 1` bytes.
     Other {
         /// The key of that entry.
         key: K,
@@ -32,15 +32,15 @@ pub enum Single<K> {
     Differs,
 }
 
-/// A store of leaves with one entry each. A leaf is read with one READ, is written in place under its lock or replaced
-/// by another leaf, and is removed for good.
+/// A store of leaves with one entry each. One READ reads a leaf. An update writes the leaf in place under its lock, or
+/// replaces it by another leaf. A removed leaf never holds an entry again.
 ///
 /// A leaf does not contain the address of the node that links it. It contains a *link depth* instead: a word that
 /// changes only by FAA and only grows.
 pub trait SingleStore<V: Verbs, K> {
-    /// Returns the bytes of one value.
+    /// Returns the size of a value in bytes.
     fn value_bytes(&self) -> usize;
-    /// Returns the bytes of a leaf, in whole lines.
+    /// Returns the size of a leaf in bytes, rounded up to whole lines.
     fn block_bytes(&self) -> u32;
     /// Encodes a new leaf into `out`, which is cleared first. The caller writes the bytes before it links the
     /// leaf.
@@ -57,7 +57,8 @@ pub trait SingleStore<V: Verbs, K> {
         value: &mut Vec<u8>,
     ) -> impl Future<Output = Result<Single<K>, IndexError>>;
 
-    /// Returns whether updates are in place: by [`SingleStore::update`], and otherwise by [`SingleStore::replace`].
+    /// Returns whether clients update a leaf in place, by [`SingleStore::update`]. Otherwise they replace it by
+    /// [`SingleStore::replace`].
     fn in_place(&self) -> bool;
 
     /// Replaces the live leaf at `at` by a leaf at `next`, to which nothing points yet: writes `image` to `next`, and
@@ -98,9 +99,9 @@ pub trait SingleStore<V: Verbs, K> {
         each: impl FnMut(K, &[u8]),
     ) -> impl Future<Output = Result<(), IndexError>>;
 
-    /// Reads several leaves for a check. Passes to `each` the position in `at`, what was found, and the value if the
-    /// leaf is live. The READ of a torn leaf is repeated a few times. Torn and corrupt leaves are passed to `each`, and
-    /// are not an error.
+    /// Reads several leaves for a check. Passes to `each` the leaf's position in `at`, its description, and its value
+    /// if it is live. The READ of a torn leaf is repeated a few times. A torn or corrupt leaf is not an error, and is
+    /// passed to `each` too.
     fn inspect(
         &self,
         v: &V,

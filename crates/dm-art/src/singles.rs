@@ -1,5 +1,5 @@
-//! Leaves of one entry (SMART, TOS 2024 §4.1). A client updates a leaf in place, under the leaf's lock: a word at the
-//! leaf's end, or an entry of a lock table.
+//! Leaves of one entry (SMART, TOS 2024 §4.1). By default, a client updates a leaf in place, under the leaf's lock. The
+//! lock is a word at the leaf's end, or an entry of a lock table.
 
 use dm_index::{Condition, IndexError, gather, is_nowhere};
 use dm_layout::{CheckFailure, KeyBytes, SingleEntry, SingleLeaf};
@@ -20,7 +20,7 @@ const LOOKS: u32 = 8;
 /// Options of a [`Singles`] store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SingleOptions {
-    /// Maximum number of READs of a torn leaf; after that the operation returns an error.
+    /// Maximum number of READs of a torn leaf. After that, the operation returns an error.
     pub attempts: u32,
     /// Whether an update writes the leaf in place, under its lock. Otherwise it replaces the leaf by another one, and
     /// no operation takes a leaf's lock. All clients of a tree must use the same value.
@@ -48,8 +48,8 @@ impl Default for SingleOptions {
     }
 }
 
-/// A store of leaves of one entry. A client updates a leaf in place, under the leaf's lock, and writes only the field
-/// that it changes. A removed leaf stays removed.
+/// A store of leaves of one entry. With [`SingleOptions::in_place`], a client updates a leaf under the leaf's lock, and
+/// writes only the fields that it changes. A removed leaf stays removed.
 #[derive(Debug)]
 pub struct Singles<K> {
     layout: SingleLeaf<K>,
@@ -78,7 +78,8 @@ impl<K: KeyBytes> Singles<K> {
         self.layout.read_bytes() as u32
     }
 
-    /// Returns the result if the entry is not `key`'s live entry, or `None` if it is.
+    /// Returns the result of an operation on `key` that finds this entry, if the entry is not the live entry of `key`.
+    /// Returns `None` if it is.
     #[inline]
     fn miss(entry: &SingleEntry<'_, K>, key: &K) -> Option<Single<K>> {
         if !entry.live {
@@ -384,8 +385,8 @@ impl<V: Verbs, K: KeyBytes> SingleStore<V, K> for Singles<K> {
                         hops += 1;
                         match hops {
                             // Finding that the first leaf was replaced does not count as a failed attempt, because it
-                            // may have been replaced long ago. A new loop begins, because otherwise a failed attempt at
-                            // the next leaf would be rewound to a point before this step.
+                            // may have been replaced long ago. The retry loop begins anew here, because a failed
+                            // attempt at the next leaf must not lead back to a point before this step.
                             1 => retry = v.retry(self.options.attempts),
                             // Later leaves were replaced during this operation.
                             _ => retry.again_wiser(at, Why::Stale).await?,

@@ -1,8 +1,9 @@
-//! Key bytes that a client has skipped, because no header on its path holds them ([`Compression`](crate::Compression)).
+//! Handling of key bytes that a client has skipped, because no header on its path holds them
+//! ([`Compression`](crate::Compression)).
 //!
-//! A search skips them, and compares the whole key of the leaf that it finds. An insert must know them, because they
-//! decide where the new leaf belongs. Any leaf below a node has the node's prefix, whether or not the leaf is live, and
-//! neither the prefix nor the leaf's key ever changes.
+//! A search skips such bytes, and compares the whole key of the leaf that it finds. An insert must know them, because
+//! they decide where the new leaf belongs. It gets them from any leaf below the node. The key of each such leaf has the
+//! node's prefix, whether or not the leaf is live, and neither the prefix nor the key ever changes.
 
 use dm_index::{IndexError, KeyBytes};
 use dm_layout::{Find, RadixNode};
@@ -33,8 +34,8 @@ where
     K: KeyBytes,
     L: SingleStore<V, K>,
 {
-    /// Finds a leaf below the node at `at` of this type, which is on `key`'s path. If `known` is the leaf that it
-    /// finds, the leaf is not read again.
+    /// Finds a leaf below the node of type `kind` at `at`, which is on `key`'s path, and reads its key. `known` is a
+    /// leaf whose key the caller has read. If this finds the same leaf, it does not read the leaf again.
     pub(crate) async fn leaf_below(
         &self,
         key: &KeyText,
@@ -63,8 +64,9 @@ where
         })
     }
 
-    /// Reads nodes from this one on down to a leaf: along `key`'s path, and otherwise to the first child of each node.
-    /// Fails with the node that has no child, and a key on its path.
+    /// Reads nodes from this one on down to a leaf. It follows `key`'s path as far as there is a child on it, and then
+    /// goes to the first child of each node. If it gets to a node without a child, returns this node and a key on its
+    /// path as the inner error.
     async fn read_to_leaf(
         &self,
         key: &KeyText,
@@ -138,7 +140,7 @@ where
         if let Some(beside) = beside {
             return Ok(Some((link, within, beside)));
         }
-        // The key differs further up. The node that skips this byte is on the path.
+        // The new key differs from the leaf's key at a byte further up. A node on the path skips this byte.
         let Some((link, within, end)) = self.link_over(key, at).await? else {
             self.forget(key, &link).await;
             return Ok(None);
@@ -160,7 +162,8 @@ where
         Ok(Some((link, within, beside)))
     }
 
-    /// Returns the leaf that was found. If there was none, makes the next search find something else.
+    /// Returns the leaf in `below` and its key. If there is no leaf or its key is unknown, returns `None`, renews a
+    /// node without a child, and removes nodes from the cache, so that the next search reads them again.
     async fn key_of(
         &self,
         below: Below,
@@ -176,8 +179,8 @@ where
         Ok(None)
     }
 
-    /// Removes the node of `link`, or its child if the node is the root, from the cache. Then the next search reads it
-    /// again.
+    /// Removes the node that contains `link` from the cache, so that the next search reads it again. If that node is
+    /// the root, removes the child of `link` instead.
     async fn forget(&self, key: &KeyText, link: &Link) {
         self.v.local(LocalStep::Section).await;
         let at = match link.slot.node == self.art.root {
@@ -187,8 +190,8 @@ where
         self.art.cache.forget(key, at);
     }
 
-    /// Finds the link on `key`'s path that leads across key byte `byte`: its node has a smaller branch, and its child
-    /// has a larger one, which is also returned.
+    /// Finds the link on `key`'s path that leads across key byte `byte`. The branch of the link's node is at most
+    /// `byte`, and the branch of its child is larger. Returns the link, its node, and the branch of the child.
     async fn link_over(&self, key: &KeyText, byte: usize) -> Result<Option<(Link, Within, u8)>, IndexError> {
         self.v.local(LocalStep::Section).await;
         let mut link = None;
@@ -243,9 +246,10 @@ where
         }
     }
 
-    /// Returns a key with the prefix of a node on the bounding key's path, and whether the node is still at the edge.
-    /// `from` and `edge` are those of its [`Item::Node`](crate::walk::Item::Node). Returns `None` if the node is at the
-    /// edge and its header does not hold its prefix; then a leaf below must show it ([`ArtClient::shown_prefix`]).
+    /// Returns a key that has the prefix of this node at the bytes that its header holds, and whether the node is still
+    /// at the edge. `from` and `edge` are those of its [`Item::Node`](crate::walk::Item::Node). Returns `None` if the
+    /// node is at the edge and its header does not hold the whole prefix from `from` on. The caller then needs
+    /// [`ArtClient::shown_prefix`].
     pub(crate) fn prefix(
         &self,
         bound: &KeyText,
@@ -269,7 +273,8 @@ where
         Ok(Some((prefix, edge)))
     }
 
-    /// Returns what [`ArtClient::prefix`] returns, from a leaf below the node.
+    /// Returns the key of a leaf below the node, which has the node's prefix, and whether the node is still at the
+    /// edge.
     pub(crate) async fn shown_prefix(
         &self,
         bound: &KeyText,
@@ -277,7 +282,8 @@ where
     ) -> Result<(KeyText, bool), IndexError> {
         Ok(match self.leaf_below(bound, node, None).await? {
             Below::Leaf(_, other) => (other, true),
-            // No key is left out, because the keys of leaves are compared with the bound.
+            // Without a leaf, the prefix is unknown, so no child is excluded. This is correct, because the caller
+            // compares the key of each leaf with the bound.
             Below::Empty(..) | Below::Unread => (*bound, false),
         })
     }

@@ -10,10 +10,10 @@ pub struct ArtFlaws {
     pub repairs_unchecked: bool,
     /// T-M3: a leaf's link depth is raised after the CAS on the slot, and not awaited.
     pub depth_unawaited: bool,
-    /// T-M4: a full node is copied without being frozen. A client that fills one of its slots meanwhile does not detect
-    /// this.
+    /// T-M4: a full node is copied without being frozen. A client that fills a slot of the old node meanwhile does not
+    /// notice that the node is being replaced.
     pub switch_unfrozen: bool,
-    /// T-M5: a slot that loses its child becomes empty, so any key byte may take it.
+    /// T-M5: a slot that loses its child becomes empty, so that a client may fill it with any key byte.
     pub removal_empties: bool,
     /// T-M6: a merge does not freeze the empty slots.
     pub merge_leaves_empties: bool,
@@ -21,8 +21,8 @@ pub struct ArtFlaws {
     pub scan_trusts_cache: bool,
     /// Broken twin: cached nodes are used for ever, although their memory is reused.
     pub cache_unpinned: bool,
-    /// Broken twin: a client that needs a frozen slot waits for the client that froze it to complete the renewal. A
-    /// writer that finds a replaced leaf waits for the client that has replaced it to change the slot.
+    /// Broken twin: a client that needs a frozen slot does not complete the renewal, but waits until another client
+    /// does. A writer that finds a replaced leaf does not change its slot, but waits until another client does.
     pub renewal_waits: bool,
     /// Broken twin: a renewal takes the lock of the frozen node again, and holds it while it swaps the parent's slot.
     pub nested_locks: bool,

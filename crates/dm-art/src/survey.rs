@@ -51,13 +51,13 @@ pub(crate) struct FrozenNode<K> {
 }
 
 impl<K: KeyBytes, L> Art<K, L> {
-    /// Visits all nodes and leaves, and adds what it finds to `survey`. Radix nodes count as level 1. For each leaf
-    /// whose key is present, `each` receives the leaf's address, the key, the value and a hash of the leaf. With
-    /// [`Survey::mends`], this also completes the renewals that other clients have begun.
+    /// Visits all nodes and leaves, and adds their counts and faults to `survey`. Radix nodes count as level 1. For
+    /// each live leaf, `each` receives the leaf's address, the key, the value and a hash of the leaf. If
+    /// [`Survey::mends`] returns `true`, this also completes the renewals that other clients have begun.
     ///
     /// # Errors
-    /// Returns an error if a verb fails or a renewal cannot be completed. A corrupt node is not an error: it is
-    /// recorded in the survey.
+    /// Returns an error if a verb fails or a renewal cannot be completed. A corrupt node is not an error, but is
+    /// recorded as a fault in the survey.
     pub async fn survey<V: Verbs + Control>(
         &self,
         v: &V,
@@ -147,7 +147,8 @@ impl<K: KeyBytes, L> Art<K, L> {
             };
             path[usize::from(begin)..branch].copy_from_slice(partial);
             if begin != from {
-                // The other leaves below this node are compared with this one.
+                // The skipped bytes come from one leaf below this node. The keys of the other leaves are compared with
+                // them.
                 let text = KeyText::of(&K::read_from(&path[..K::LEN]));
                 if let Below::Leaf(_, other) = client.leaf_below(&text, (at, kind), None).await? {
                     let skipped = usize::from(from)..usize::from(begin);

@@ -1,5 +1,5 @@
-//! The children of a node on one side of a key, in key order. A scan goes up from its first key, and a floor search
-//! goes down from its bound.
+//! The children of a node on one side of a key, in key order. A scan needs the keys from its first key upwards, and a
+//! floor search those from its bound downwards.
 
 use core::cmp::Ordering;
 
@@ -58,8 +58,9 @@ impl Side {
     }
 }
 
-/// Appends the children of the node at `at` that may be on this side of the key, in key order. `byte` and `edge` are
-/// those of its [`Item::Node`]. `prefix` is a key with the node's prefix; its bytes count only at the edge.
+/// Appends to `out` the children of the node at `at` that may hold keys on this side of `key`, in key order. `byte` and
+/// `edge` are `from` and `edge` of the node's [`Item::Node`]. `prefix` is a key with the node's prefix. It is compared
+/// with `key` only if `edge` is set.
 pub(crate) fn children(
     side: Side,
     key: &KeyText,

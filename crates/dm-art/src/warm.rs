@@ -12,15 +12,15 @@ use crate::locate::{From, node_type};
 use crate::presence::end_operation;
 
 impl<K: KeyBytes, L> Art<K, L> {
-    /// Replaces the content of this cache by that of another compute node's cache. Returns `false` and changes nothing
-    /// if the content does not fit, or if it might not be valid on this compute node.
+    /// Replaces the content of this tree's cache by that of `other`, the same tree on another compute node. Returns
+    /// `false` and changes nothing if the content does not fit, or if it might not be valid on this compute node.
     ///
     /// # Errors
     /// Returns an error if a verb or a control request fails.
     pub async fn adopt_cache<V: Verbs + Control>(&self, v: &V, other: &Self) -> Result<bool, IndexError> {
         let adopt = async {
-            // Each node that enters the other cache from now on is valid for operations that begin in this epoch or in
-            // an earlier one.
+            // This is the epoch of the other cache's current turn. Every image that enters the other cache from now on
+            // is valid for operations that begin in this epoch or in an earlier one.
             let theirs = other.turning.with(|turning| turning.epoch);
             // This cache uses the images of the other cache's current turn for one more turn. So they must be valid for
             // the epoch of that turn.
@@ -46,7 +46,7 @@ impl<K: KeyBytes, L> Art<K, L> {
         let types = self.types();
         let mut left = vec![(self.root, types.largest(), 0, [0; KEY_BYTES_MAX])];
         let mut nodes = 0;
-        // If the cache is already full, its nodes are read again, because they may have expired.
+        // If the cache is full from the start, this reads all nodes again, because cached images may have expired.
         let stops = !self.cache.is_full();
         while let Some((at, kind, from, mut key)) = left.pop() {
             let turns = self.cache.turns();
@@ -58,7 +58,8 @@ impl<K: KeyBytes, L> Art<K, L> {
             let Some((begin, partial)) = partial.filter(|_| branch < K::LEN) else {
                 return Err(misplaced(at));
             };
-            // No bytes of images are compared with skipped bytes, so these stay as they are.
+            // Bytes that no header holds keep an old value in `key`. This is harmless, because the cache does not
+            // compare them.
             key[usize::from(begin)..branch].copy_from_slice(partial);
             if node.is_frozen() {
                 continue;

@@ -80,13 +80,15 @@ where
             };
             match self.attempt(&wanted, &place, &mut leaf, scratch).await? {
                 Attempt::Done(applied) => return Ok(applied),
-                // This happens at most once, because the place was read within the operation.
+                // This happens at most once, because the new place was read within the operation, and an attempt at
+                // such a place does not return a place.
                 Attempt::At(place) => next = Some(place),
                 Attempt::Surer if from == From::Root => return Err(misplaced(self.art.root)),
                 Attempt::Surer => from = from.surer(),
                 Attempt::Raced(at) => {
                     self.raced(&mut retry, at).await?;
-                    // The cache was updated: either it has the slot's new content, or the node was removed from it.
+                    // Before this, the slot's new content was stored in the cache, or the node was removed from the
+                    // cache.
                     from = From::Cache;
                 }
             }
@@ -189,7 +191,7 @@ where
                     .take_while(same)
                     .count();
                 let at = from + shared;
-                // The other key must have the same bytes as this key up to `from`; otherwise its leaf is linked at a
+                // The other key must have the same bytes as this key before `from`. Otherwise its leaf is linked at a
                 // wrong place. The two keys must also differ.
                 if at >= wanted.text.len() || other[..from] != wanted.text[..from] {
                     return Err(misplaced(link.child()));
@@ -236,16 +238,16 @@ where
         }
     }
 
-    /// Returns this node's address, so that a new leaf is on the same memory node and one chain is enough. Returns
-    /// `None` for the root, whose children are spread over all memory nodes.
+    /// Returns the address of the node `within`, near which a new leaf is allocated, so that one chain writes and links
+    /// the leaf. Returns `None` for the root, whose children are spread over all memory nodes.
     fn near(within: &Within) -> Option<RemotePtr> {
         within.link.map(|_| within.at)
     }
 
     /// Returns a memory node for the child in the slot with `byte`. All children of the root, and the inner nodes below
     /// nodes of the largest type, are spread in this way, because otherwise the whole tree would be on one memory node.
-    /// The result depends only on the byte and on the memory node of `within`, so that a key that is inserted again
-    /// reuses its memory there.
+    /// The result depends only on the byte and on the memory node of `within`, so that a key that is removed and
+    /// inserted again is on the same memory node and reuses memory there.
     fn spread(&self, within: &Within, byte: u8) -> Option<RemotePtr> {
         let nodes = u32::from(self.art.alloc.memory_nodes());
         // Multiples of the golden ratio spread any run of bytes evenly.
@@ -310,9 +312,9 @@ where
         Ok(published)
     }
 
-    /// Puts a new node into the slot of `link`. The new node has two children: the former child of the slot (`word`, at
-    /// key byte `at`) and a new leaf. If the shared key bytes do not fit into one header, further nodes are added above
-    /// it.
+    /// Puts a new node with branch `at` into the slot of `link`. The new node has two children: the former child of the
+    /// slot, which `word` links, and a new leaf. If the shared key bytes do not fit into one header, this adds further
+    /// nodes with one child above the new node.
     async fn put_node<'a>(
         &'a self,
         wanted: &Wanted<'_, K>,

@@ -12,15 +12,15 @@ use crate::state::{State, prepare};
 use crate::types::{Addition, Admitted, CacheBytes, CacheKey, CachedNode, Hit, NodeImage, Origin};
 
 /// A compute node's copies of the inner nodes of one tree, as the nodes were when they were last read. The threads of
-/// the compute node share it (Sherman §4.2.3).
+/// the compute node share the cache (Sherman §4.2.3).
 ///
 /// The cache stays within a budget of bytes. When it needs room, it evicts from level 1 (the parents of leaves): it
 /// draws two images at random and evicts the one that was not used for longer (Sherman's power of two choices). The
 /// levels above are pinned: they count against the budget, but are evicted only for images of still higher levels.
 /// Every result is a hint: a client always reads the leaf, whose fence keys show whether the hint was right. The client
-/// removes the image of a wrong hint with [`IndexCache::invalidate`].
-/// Threads share the cache by reference. A lookup holds the lock for reading; admission and invalidation hold
-/// it for writing. No lookup allocates, and no section awaits.
+/// removes the image of a wrong hint with [`IndexCache::invalidate`]. Threads share the cache by reference. A lookup
+/// holds the cache's lock for reading. Admission and invalidation hold it for writing. No lookup allocates, and no
+/// section awaits.
 pub struct IndexCache<K> {
     pub(crate) state: RwLock<State<K>>,
     /// This field is outside the lock, so that a lookup can check for flaws before it takes the lock.
@@ -29,8 +29,8 @@ pub struct IndexCache<K> {
 }
 
 impl<K: CacheKey> IndexCache<K> {
-    /// Makes an empty cache whose [`IndexCache::bytes`] stays within `budget_bytes` as long as it contains
-    /// anything; `u64::MAX` means no limit. If the budget is too small for one image, nothing is cached.
+    /// Makes an empty cache whose [`IndexCache::bytes`] stays within `budget_bytes` as long as the cache contains an
+    /// image. `u64::MAX` means no limit. If the budget is too small for one image, nothing is cached.
     pub fn new(budget_bytes: u64) -> Self {
         Self {
             state: RwLock::new(State::new(budget_bytes)),
@@ -92,8 +92,8 @@ impl<K: CacheKey> IndexCache<K> {
     /// Caches a node that has just been read.
     ///
     /// The newest image of a range wins. An older image of the same node that overlaps the new image is removed. If an
-    /// image of another node overlaps it, only the part below the new image is kept. So cached nodes of one level never
-    /// overlap, and a run has no duplicates.
+    /// image of another node overlaps the new image, only the part below the new image is kept. So images of one level
+    /// never overlap, and a run has no duplicates.
     ///
     /// If the new image does not fit into the budget, images of lower levels are evicted, or images of level
     /// 1 if the new image is of level 1.
@@ -144,11 +144,10 @@ impl<K: CacheKey> IndexCache<K> {
             .with_write(|state| state.insert(level, separator, child))
     }
 
-    /// Removes the image that was found stale, and returns whether it was still cached. A newer image of the same node
-    /// or range stays, even if it is in the same slot.
+    /// Removes the image that `origin` identifies, because a client has found it stale. Returns whether it was still
+    /// cached. A newer image of the same node or range stays, even if it is in the same slot.
     pub fn invalidate(&self, origin: Origin<K>) -> bool {
-        // If several clients find an image stale, only the first must remove it. The others only take the
-        // lock for reading.
+        // If several clients find the same image stale, only the first one takes the lock for writing.
         self.state.with_read(|state| state.named(&origin).is_some())
             && self.state.with_write(|state| state.remove(&origin))
     }
@@ -158,7 +157,7 @@ impl<K: CacheKey> IndexCache<K> {
         self.state.with_read(|state| state.budget)
     }
 
-    /// Returns the bytes of the whole cache: this struct, and every allocation that it owns, including unused
+    /// Returns the size of the whole cache in bytes: this struct, and every allocation that it owns, including unused
     /// capacity. The allocator's own overhead is not included.
     pub fn bytes(&self) -> u64 {
         size_of::<Self>() as u64 + self.state.with_read(State::heap)

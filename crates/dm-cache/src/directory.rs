@@ -17,8 +17,8 @@ use crate::slab::{grown_spine, reserve_one};
 const PAGE: usize = dm_sync::scaled(128, 4);
 /// Entries of the smallest page's allocation.
 const FIRST: usize = dm_sync::scaled(8, 2);
-/// Entries by which a page's allocation grows. On average half of them are unused; doubling the allocation would leave
-/// a third of all memory unused.
+/// Number of entries by which a page's allocation grows. On average half of them are unused. If the allocation doubled
+/// instead, a third of all memory would be unused.
 const STEP: usize = dm_sync::scaled(16, 2);
 
 #[derive(Debug)]
@@ -84,7 +84,7 @@ impl<K: Copy + Ord> Directory<K> {
         }
     }
 
-    /// Returns the bytes allocated for the pages and for the lists of pages, including unused capacity.
+    /// Returns the number of bytes allocated for the pages and for the lists of pages, including unused capacity.
     pub(crate) fn bytes(&self) -> u64 {
         self.heap + Self::spine(self.firsts.capacity(), self.pages.capacity())
     }
@@ -192,7 +192,7 @@ impl<K: Copy + Ord> Directory<K> {
             Room::Fits(_) => 0,
             Room::Widen(cursor, to) => (to - self.pages[cursor.page].lows.capacity()) as u64 * entry,
             Room::Append => FIRST as u64 * entry + one_more_page,
-            // The left page then shrinks, and frees about as many bytes.
+            // The left page then shrinks and frees about as many bytes. This estimate ignores these bytes.
             Room::Split(_) => (PAGE - PAGE / 2 + STEP) as u64 * entry + one_more_page,
         }
     }

@@ -14,8 +14,7 @@ use crate::state::{InTheWay, State};
 /// Number of evictions per tick of the clock that measures ages. With a larger number, ages would be too coarse. With a
 /// smaller one, almost every lookup would write the tick of its image.
 const TICK: u32 = dm_sync::scaled(16, 1) as u32;
-/// Maximum number of evictions per insertion: enough for a node of the largest size among nodes of the
-/// smallest.
+/// Maximum number of evictions per new image. It suffices for the largest node in a cache full of the smallest nodes.
 const VICTIMS: u32 = 64;
 
 /// The clock of evictions, and their random generator.

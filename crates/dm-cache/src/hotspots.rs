@@ -61,7 +61,7 @@ impl Set {
         Self(core::array::from_fn(|_| AtomicU64::new(0)))
     }
 
-    /// Returns each entry as its place, the word that was read there, and the decoded word.
+    /// Returns for each entry its place in memory, the word that was read there, and the decoded word.
     #[inline]
     fn seen(&self) -> impl Iterator<Item = (&AtomicU64, u64, Hotspot)> {
         self.0.iter().map(|place| {
@@ -76,7 +76,7 @@ impl Set {
 /// replaces the least frequently used entry of its set.
 ///
 /// # Invariants
-/// * **I1** A guess is only a hint: the bytes of the entry prove or disprove it.
+/// * **I1** A guess is only a hint. A client must check it by reading the entry.
 /// * **I2** [`Hotspots::bytes`] is the requested size, rounded down to whole sets, and never changes.
 /// * **I3** An entry is one word, and is changed only by a compare-and-swap from the value that was read. If two
 ///   threads change it at the same time, one of them must read it again, so no thread restores an entry that another
@@ -114,8 +114,8 @@ impl Hotspots {
         self.sets.len() * WAYS
     }
 
-    /// Returns the number of gets of a skewed workload after which the table holds the hottest entries: four for each
-    /// of its places.
+    /// Returns the number of gets of a skewed workload after which the table should hold the hottest entries. It is
+    /// four times the table's capacity.
     pub fn gets_to_learn(&self) -> usize {
         self.capacity() * 4
     }
@@ -133,8 +133,8 @@ impl Hotspots {
         self.len() == 0
     }
 
-    /// Copies the entries of another compute node's table of the same size into the places that are empty here, because
-    /// its guesses are useful here too.
+    /// Copies the entries of another compute node's table into the places that are empty here, because that table's
+    /// guesses are useful here too. The two tables must have the same size.
     pub fn adopt(&self, other: &Self) {
         count_section();
         for (mine, theirs) in self.sets.iter().zip(&other.sets) {
@@ -149,8 +149,8 @@ impl Hotspots {
 
     #[inline]
     fn find(&self, leaf: RemotePtr, key_hash: u64) -> (&Set, u32) {
-        // A key's hash is uniform. A leaf's address is not, because its low bits are zero and leaves are close
-        // together.
+        // A key's hash is uniform, but a leaf's address is not, because its low bits are zero and leaves are close
+        // together. So the address is mixed first.
         let mixed =
             (leaf.raw().wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ key_hash).wrapping_mul(0xD6E8_FEB8_6659_FD93);
         let mixed = mixed ^ (mixed >> 32);
@@ -199,7 +199,7 @@ impl Hotspots {
         }
     }
 
-    /// Records that the key of this hash was not found in `slot` of `leaf`: it is no longer a hotspot.
+    /// Records that the key of this hash was not found in `slot` of `leaf`. Removes the entry that guesses this slot.
     pub fn wrong(&self, leaf: RemotePtr, key_hash: u64, slot: u16) {
         count_section();
         let (set, tag) = self.find(leaf, key_hash);
@@ -209,8 +209,8 @@ impl Hotspots {
                 // Relaxed: as for loads.
                 word = place.load(Ordering::Relaxed);
                 hot = Hotspot::of(word);
-                // If the count has grown, another client has found the key there again. A count that was only
-                // halved does not show this.
+                // If the count has not shrunk, another client has found the key in this slot again, so the entry stays.
+                // If the count is smaller, it was only halved, and this tries again to remove the entry.
                 if hot.count >= count {
                     break;
                 }
@@ -220,7 +220,7 @@ impl Hotspots {
 
     fn age(&self, set: &Set) {
         for (place, word, hot) in set.seen() {
-            // If another thread has changed an entry meanwhile, its count is halved the next time.
+            // If another thread has changed an entry meanwhile, this leaves the entry as it is.
             let count = hot.count / 2;
             let word_after = if count == 0 {
                 0
@@ -245,7 +245,7 @@ impl Hotspots {
     }
 }
 
-/// Covers all entries and their places, because guesses and replacements depend on them.
+/// The fingerprint covers all entries and their places, because guesses and replacements depend on them.
 impl Fingerprint for Hotspots {
     fn fingerprint(&self) -> u64 {
         let words: Vec<u64> = self
@@ -297,8 +297,8 @@ mod tests {
         assert_eq!(hot.guess(leaf(1), hash(1)), Some(0));
         assert_eq!(hot.guess(leaf(2), hash(1)), None);
         assert_eq!(hot.guess(leaf(1), hash(2)), None);
-        // The key moved to another slot. The guess is the slot where it was found more often, until this slot
-        // is reported wrong.
+        // The key has moved to another slot. The guess stays the slot in which the key was found more often, until this
+        // slot is reported wrong.
         hot.found(leaf(1), hash(1), 0);
         hot.found(leaf(1), hash(1), 5);
         assert_eq!(hot.guess(leaf(1), hash(1)), Some(0));

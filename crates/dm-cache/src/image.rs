@@ -22,8 +22,9 @@ struct Packing {
     shift: u8,
 }
 
-/// Nodes begin at lines, so offsets are encoded in units of this power of two. If the offsets of some nodes do not
-/// allow it, the unit is smaller.
+/// The usual unit of encoded offsets, as a power of two: a line, because nodes begin at lines. The unit is smaller if
+/// the distance of two children is no multiple of a line. It is larger if codes of 4 bytes need this and all distances
+/// allow it.
 const LINE_SHIFT: u32 = 6;
 
 impl Packing {
@@ -55,7 +56,7 @@ impl Packing {
         })
     }
 
-    /// Returns `None` if this packing cannot represent the pointer.
+    /// Returns the code of a pointer, or `None` if this packing cannot represent the pointer.
     fn encode(self, child: RemotePtr) -> Option<u32> {
         let nodes = u64::from(child.node().0.checked_sub(self.base.node().0)?);
         let offset = child.offset().checked_sub(self.base.offset())?;
@@ -129,7 +130,7 @@ fn stamp_of<K: CacheKey>(key: &K, child: RemotePtr) -> u64 {
     fingerprint_of(&(key, child.raw()))
 }
 
-/// Returns the bytes of `entries` entries whose children take `width` bytes each.
+/// Returns the size in bytes of `entries` entries whose children take `width` bytes each.
 fn heap_of<K>(entries: usize, width: usize) -> u64 {
     (entries * (size_of::<K>() + width)) as u64
 }
@@ -149,7 +150,7 @@ fn lengthened<T: Copy>(items: Box<[T]>, at: usize, more: &[T]) -> Box<[T]> {
     items.into_boxed_slice()
 }
 
-/// A cached node. INVARIANT: `keys` is not empty, ascends strictly and stays below the upper end; `children` has
+/// A cached node. INVARIANT: `keys` is not empty, ascends strictly and stays below the upper end. `children` has
 /// `width` bytes for each key. Child `i` covers the keys from `keys[i]` to the next separator, and the last child
 /// covers the keys up to the upper end. (The fields are in an order with little padding, because every cached node has
 /// one of these structs.)
@@ -168,7 +169,8 @@ pub(crate) struct Image<K> {
     used: AtomicU16,
     pub(crate) level: u8,
     has_upper: bool,
-    /// Bytes of a packed child, as in [`Packing`], or [`UNPACKED`] for pointers too far apart.
+    /// Number of bytes of a packed child, as in [`Packing`], or [`UNPACKED`] if the pointers are too far apart to be
+    /// packed.
     width: u8,
     offset_bits: u8,
     shift: u8,
@@ -330,7 +332,7 @@ impl<K: CacheKey> Image<K> {
         heap_of::<K>(self.keys.len(), self.width())
     }
 
-    /// Returns the bytes that the image will have allocated after [`Image::trim`].
+    /// Returns the number of bytes that the image will have allocated after [`Image::trim`].
     pub(crate) fn heap_below(&self, cut: &K) -> u64 {
         heap_of::<K>(self.below(cut), self.width())
     }
@@ -391,8 +393,9 @@ impl<K: CacheKey> Image<K> {
         // The stamp is a hash of the content and not a counter, so a cache's state does not depend on the order in
         // which images were admitted. If two contents of one node had the same hash, one would be mistaken for the
         // other. At worst this gives a wrong hint, because the identity also includes address, level and low, and a
-        // reader checks the bounds again. The hash is a sum over the entries, whose order is fixed anyway, so that an
-        // entry can be added without the others.
+        // reader checks the bounds again. The stamp is the sum of the hashes of all entries, so that adding an entry
+        // need not hash the others again. (The sum does not depend on the order of the entries, but their keys fix this
+        // order.)
         let head = fingerprint_of(&(self.at, self.level, self.high(), self.incarnation));
         let entries = self.entries().map(|(key, child)| stamp_of(&key, child));
         self.stamp = entries.fold(head, u64::wrapping_add);

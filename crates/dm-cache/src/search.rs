@@ -12,8 +12,8 @@ pub(crate) fn floor<K: Ord>(keys: &[K], key: &K) -> Option<usize> {
     if keys.first()? > key {
         return None;
     }
-    // The result is in the last `span` keys or in the first `span` keys. The key at `at` is never above
-    // `key`.
+    // The result is among the last `span` keys or among the first `span` keys. In each step of the loop, the key at
+    // `at` is not above `key`.
     let span = 1 << keys.len().ilog2();
     let rest = keys.len() - span;
     let mut at = select_unpredictable(keys[rest] <= *key, rest, 0);

@@ -13,12 +13,12 @@ mod tests;
 
 use places::Places;
 
-/// Maximum number of entries of a block, and so of the entries that an insertion moves.
+/// Maximum number of entries of a block. An insertion moves at most this number of entries.
 const BLOCK: usize = dm_sync::scaled(1024, 4);
-/// If room is needed, one entry out of this many is dropped. This is a small part, so that little room is
-/// left unused.
+/// If room is needed, one entry in this number is dropped. This is a small part of the entries, so that little of the
+/// budget is unused afterwards.
 const THINNED: usize = 16;
-/// Maximum number of passes that are counted. At this number, about one in 600 new entries is kept.
+/// Maximum value of [`State::passes`]. With this value, about one in 600 new entries is kept.
 const PASSES_MAX: u32 = 100;
 /// Bits of a separator that an entry keeps.
 const CODE_BITS: u32 = 16;
@@ -31,11 +31,11 @@ const WHOLE: u32 = 1 << 16;
 /// exact cache. The sketch returns the leaf of a key or a leaf to its left, from which sibling pointers lead
 /// to the right one.
 ///
-/// It keeps two bytes of each separator, *rounded up*, and four bytes of each leaf's address (six if
-/// neighbours are more than a GiB apart). It cannot store leaves that are not at a multiple of 64 bytes, that
-/// lie beyond 64 TiB, or that are on memory nodes from number 256 on. When the budget is used up, it drops
-/// every sixteenth entry, evenly over the tree, and from then on the same share of new entries. If a share
-/// `s` of the leaves is left, a search takes `(1/s - 1)/2` steps to the right on average.
+/// The sketch keeps two bytes of each separator, *rounded up*, and four bytes of each leaf's address (six if neighbours
+/// are more than a GiB apart). It cannot store leaves that are not at a multiple of 64 bytes, that lie beyond 64 TiB,
+/// or that are on memory nodes from number 256 on. When the budget is used up, it drops one entry in sixteen, evenly
+/// over the tree. From then on it also omits the same share of new entries. If a share `s` of the leaves is left, a
+/// search takes `(1/s - 1)/2` steps to the right on average.
 ///
 /// ```text
 ///   block    low ─────────────────────────────────────────────────────── high
@@ -46,10 +46,11 @@ const WHOLE: u32 = 1 << 16;
 /// Threads share the sketch by reference. No section awaits, and a lookup allocates nothing.
 ///
 /// # Invariants
-/// * **I1** Blocks ascend and do not overlap; a block's codes ascend strictly from 0, the code of its low.
+/// * **I1** Blocks ascend and do not overlap. The codes of a block ascend strictly from 0, which is the code of its low
+///   key.
 /// * **I2** A leaf is returned only for keys at or above the separator with which it was added.
-/// * **I3** [`Sketch::bytes`] counts every allocation, and stays within the budget; an empty sketch is as
-///   large as this struct.
+/// * **I3** [`Sketch::bytes`] counts every allocation, and stays within the budget unless the sketch is empty. An empty
+///   sketch is as large as this struct.
 ///
 /// The design is not from a paper. It addresses small caches, as in Dolphin's Fig. 6 (MSST 2024).
 ///
@@ -100,7 +101,7 @@ struct Block<K> {
     leaves: Places,
 }
 
-/// Bytes of the longest key, and eight more, so that eight bytes can be read from any byte of a key on.
+/// Size in bytes of the longest key, plus eight, so that eight bytes can be read from any byte of a key on.
 const PADDED: usize = KEY_BYTES_MAX + 8;
 
 fn padded<K: KeyBytes>(key: &K) -> [u8; PADDED] {
@@ -121,8 +122,8 @@ fn shared_bytes(a: &[u8; PADDED], b: &[u8; PADDED]) -> usize {
 }
 
 impl<K: KeyBytes> Block<K> {
-    /// Makes a block for leaves from `low` on, whose first one is at `leaf`; `last` is the last separator
-    /// that is added with it.
+    /// Makes a block whose first leaf begins at `low` and is at `leaf`. `last` is the last separator that the caller
+    /// will add to the block. Returns `None` if the address of the leaf cannot be stored.
     fn new(low: K, last: &K, leaf: RemotePtr) -> Option<Self> {
         let (from, to) = (padded(&low), padded(last));
         // This skips fewer bytes than the two keys share, so that leaves which share fewer bytes with them fit into the
@@ -173,8 +174,8 @@ impl<K: KeyBytes> Block<K> {
     /// Returns the number of the entry for `key`, which is not below `low`.
     #[inline]
     fn position(&self, key: &K) -> usize {
-        // Keys are rounded down, because separators are rounded up. For a key beyond all codes, the last
-        // entry is the right one.
+        // Keys are rounded down, because separators are rounded up. If a key is too far from `low` to have a code, the
+        // last entry is the right one.
         let Some((code, _)) = self.distance(key) else {
             return self.codes.len() - 1;
         };
@@ -185,8 +186,8 @@ impl<K: KeyBytes> Block<K> {
         self.high.is_none_or(|high| *key < high)
     }
 
-    /// Adds a leaf. If its code equals its left neighbour's, it replaces the neighbour. Returns `false` if
-    /// the separator has no code, or if there is no room.
+    /// Adds a leaf. If an existing leaf has the same code, the new leaf replaces it. Returns `false` if the separator
+    /// has no code, if the block is full, or if the leaf's address cannot be stored.
     fn put(&mut self, separator: &K, leaf: RemotePtr) -> bool {
         let Some(code) = self.code(separator) else {
             return false;
@@ -319,8 +320,8 @@ impl<K: KeyBytes> State<K> {
         across
     }
 
-    /// Enforces the budget. Returns `false` if the budget is too small for any entry; the sketch is then
-    /// empty.
+    /// Drops entries until the sketch is within its budget. Returns `false` if the budget is too small for any entry.
+    /// The sketch is then empty.
     fn fit(&mut self) -> bool {
         self.recount();
         while self.bytes() > self.budget && !self.blocks.is_empty() {
@@ -343,8 +344,9 @@ impl<K: KeyBytes> State<K> {
         self.share = (0..passes).fold(WHOLE, |share, _| share - share / THINNED as u32);
     }
 
-    /// Drops every second block. This is called when each block has only one entry left. The entry before a dropped
-    /// block then also covers the keys of that block.
+    /// Drops every second block, or the only one. This is called when each block has only one entry left. If the block
+    /// before a dropped block ends where the dropped one begins, its entry then also covers the keys of the dropped
+    /// block.
     fn halve(&mut self) {
         let old = core::mem::take(&mut self.blocks);
         let only = old.len() == 1;
@@ -365,8 +367,8 @@ impl<K: KeyBytes> State<K> {
     }
 
     /// Adds leaves to a range that has no entries. `entries` are adjacent leaves in the order of their keys. Of these,
-    /// one in `WHOLE / share` is kept, evenly spread. They go to the block that ends where the first of them begins, as
-    /// long as they fit, and otherwise to new blocks. The range ends at `high`.
+    /// one in `WHOLE / share` is kept, evenly spread. The kept leaves go to the block that ends where the first leaf of
+    /// `entries` begins, as long as they fit, and otherwise to new blocks. The range ends at `high`.
     fn place(&mut self, (entries, high): (&[(K, RemotePtr)], Option<K>), share: u32) {
         let (Some(&(low, _)), Some(&(last, _))) = (entries.first(), entries.last()) else {
             return;
@@ -539,15 +541,15 @@ impl<K: KeyBytes> Sketch<K> {
         })
     }
 
-    /// Adds neighbouring leaves with their ascending separators; the last leaf ends at `high`. Earlier
-    /// entries of this range are removed. Returns `false` if the budget is too small for any entry.
+    /// Adds neighbouring leaves with their ascending separators. The last leaf ends at `high`. Earlier entries of this
+    /// range are removed. Returns `false` if the budget is too small for any entry.
     pub fn admit(&self, entries: impl IntoIterator<Item = (K, RemotePtr)>, high: Option<K>) -> bool {
         let entries: Vec<_> = entries.into_iter().collect();
         self.state.with_write(|state| state.admit(&entries, high))
     }
 
-    /// Adds one more leaf, if the sketch has an entry for the leaf to its left. Returns `false` if it has
-    /// none, or if the new leaf cannot be stored.
+    /// Adds one more leaf, if the sketch has an entry for the leaf to its left. Returns `false` if there is no such
+    /// entry, or if the new leaf cannot be stored.
     pub fn insert(&self, separator: &K, leaf: RemotePtr) -> bool {
         self.state.with_write(|state| {
             let Some(i) = state.covering(separator) else {
@@ -558,8 +560,8 @@ impl<K: KeyBytes> Sketch<K> {
         })
     }
 
-    /// Reports that the hint `leaf` for `key` was wrong, and removes it if it is still the hint for this key.
-    /// Returns whether it was.
+    /// Reports that the hint `leaf` for `key` was wrong. Removes the entry and returns `true` if `leaf` is still the
+    /// hint for this key.
     pub fn forget(&self, key: &K, leaf: RemotePtr) -> bool {
         self.state.with_write(|state| state.drop_entry(key, leaf, true))
     }
@@ -571,8 +573,9 @@ impl<K: KeyBytes> Sketch<K> {
             .with_write(|state| state.drop_entry(separator, leaf, false))
     }
 
-    /// Returns the number of steps to the right after which the caller should look up the key again. It is a few times
-    /// the mean. If the key's leaf is further away, other clients have split leaves on the way.
+    /// Returns the number of steps to the right after which the caller should look up the key again. It is several
+    /// times the mean number of steps. If the key's leaf is further away, other clients have probably split leaves on
+    /// the way.
     pub fn reach(&self) -> u32 {
         let share = self.state.with_read(|state| state.share).max(1);
         8 + 4 * (WHOLE / share)
@@ -589,8 +592,8 @@ impl<K: KeyBytes> Sketch<K> {
         self.len() == 0
     }
 
-    /// Returns the bytes of the whole sketch: this struct, and every allocation that it owns, including
-    /// unused capacity.
+    /// Returns the size of the whole sketch in bytes: this struct, and every allocation that it owns, including unused
+    /// capacity.
     pub fn bytes(&self) -> u64 {
         self.state.with_read(State::bytes)
     }

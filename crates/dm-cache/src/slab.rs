@@ -46,14 +46,14 @@ impl<K: crate::CacheKey> Slab<K> {
         self.heap
     }
 
-    /// Returns the bytes allocated for slots: chunks with their slack, and their list.
+    /// Returns the size in bytes of all chunks of slots, including free slots, and of the list of chunks.
     pub(crate) fn bytes(&self) -> u64 {
         let chunks = self.chunks.len() * size_of::<[Slot<K>; CHUNK]>();
         let spine = self.chunks.capacity() * size_of::<Box<[Slot<K>; CHUNK]>>();
         (chunks + spine) as u64
     }
 
-    /// Returns the bytes that the next [`Slab::insert`] allocates, apart from the image's own.
+    /// Returns the number of bytes that the next [`Slab::insert`] allocates for slots.
     pub(crate) fn cost_of_one_more(&self) -> u64 {
         if self.free != END {
             return 0;
@@ -71,8 +71,8 @@ impl<K: crate::CacheKey> Slab<K> {
         }
     }
 
-    /// Puts `image` into a free slot and returns the slot. Returns `None` after 2^32 - 64 slots; the image is
-    /// then dropped.
+    /// Puts `image` into a free slot and returns the slot. If 2^32 - 64 slots are full, drops the image and returns
+    /// `None`.
     pub(crate) fn insert(&mut self, image: Image<K>) -> Option<u32> {
         if self.free == END {
             self.add_chunk()?;

@@ -35,7 +35,7 @@ pub(crate) struct InTheWay<K> {
     trimmed: Option<(u32, K)>,
     /// The other overlapping images, which are removed.
     removed: Vec<(u32, K)>,
-    /// Bytes that the removals free, without the bytes of directories.
+    /// Number of bytes that the removals free, without the memory of directories.
     freed: u64,
     /// Whether one of the images is an older image of the new image's node.
     same_node: bool,
@@ -61,7 +61,7 @@ impl<K: CacheKey> State<K> {
         self.directory(level).map_or(0, Directory::len)
     }
 
-    /// Returns the bytes allocated by everything that the state holds, without the bytes of the struct itself.
+    /// Returns the size in bytes of all allocations of this state, without the struct itself.
     pub(crate) fn heap(&self) -> u64 {
         self.heap_by_part().total()
     }

@@ -9,9 +9,9 @@ use crate::types::CacheKey;
 /// Published flaws that can be switched on one by one, for study. The default has none.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct CacheFlaws {
-    /// T-S7: a reader that located an image, and was then delayed, reads the current content of the slot
-    /// without checking that it is still the same image. (In the published code the slot's memory may even
-    /// have been freed; here it only belongs to another node.)
+    /// T-S7: a reader that located an image, and was then delayed, reads the current content of the slot without
+    /// checking that it is still the same image. (In the published code the slot's memory may even have been freed. In
+    /// this crate it only belongs to another image.)
     pub recycled_slot: bool,
 }
 

@@ -12,8 +12,8 @@ impl<K: Copy + Ord + Debug + Hash + Send + Sync + 'static> CacheKey for K {}
 
 /// An inner node that was just read from remote memory, as passed to [`crate::IndexCache::admit`].
 ///
-/// It covers the keys in `[low, high)`. Bytes from the network are not trusted: an image whose entries contradict
-/// its bounds is refused as [`Admitted::Malformed`].
+/// It covers the keys in `[low, high)`. The cache does not trust bytes from the network, so it refuses an image whose
+/// entries contradict its bounds as [`Admitted::Malformed`].
 #[derive(Clone, Debug)]
 pub struct NodeImage<K, I> {
     /// The node's address.

@@ -86,8 +86,8 @@ fn a_recycled_slot_that_is_not_checked_is_found() {
     recycled_slot(CacheFlaws { recycled_slot: true });
 }
 
-/// Runs two clients that both found the first image stale. One of them has already cached the second image. With
-/// `check`, a client compares the origin before it removes the image.
+/// Runs two clients that both found the first image stale. One of them then caches a second image, which must stay.
+/// Without `check`, the other client removes whatever image is cached for the key.
 fn fresher_image_stays(check: bool) {
     explore("fresher image", 20, move || {
         let cache = Arc::new(IndexCache::new(u64::MAX));
@@ -281,7 +281,8 @@ fn hotspots_are_adopted(flaws: HotspotFlaws) {
         hot.found(leaf, 2, 9);
         adopting.join().expect("no panic");
         assert_eq!(hot.guess(leaf, 2), Some(9), "a hotspot is lost");
-        // If the key was found first, it may have the only place that the other entry could get.
+        // If the other key was found first, it may have taken the only free place into which this entry could be
+        // copied.
         assert!(matches!(hot.guess(leaf, 1), None | Some(7)));
     });
 }

@@ -216,8 +216,8 @@ fn readers_beside_eviction_find_their_nodes() {
     });
 }
 
-/// Runs four clients that each cache nodes in a cache without a budget, and that first make room themselves. This is
-/// the broken twin: the cache does both in one section.
+/// Runs the broken twin of a cache with a budget: four clients use a cache without a budget, and each makes room in one
+/// section and caches a node in the next one. The cache itself does both in one section.
 fn room_in_another_section() {
     let budget = Cached::room_for(2);
     let shared = Cached::new(u64::MAX, CacheFlaws::default());
@@ -339,7 +339,8 @@ fn sketch_client(shared: &Sketched, mutant: SketchMutant) {
             how => {
                 let Some((key, hint)) = seen.take() else { continue };
                 let (leaf, life) = Sketched::known(hint);
-                // Either the hint for the key was wrong, or the key's leaf was merged into the leaf to its left.
+                // The client reports that the hint for the key was wrong, or that the key's leaf was merged into the
+                // leaf to its left.
                 let key = if how == 6 { key } else { leaf * WIDTH };
                 if mutant == SketchMutant::SaysSoFirst {
                     shared.lives.end(life, key);
@@ -426,8 +427,8 @@ fn hotspots(sets: usize, flaws: HotspotFlaws) -> Hotspots {
 
 static AGED: Witness = Witness::new("a hotspot whose count was halved");
 
-/// Runs three clients, each with one key, on a table that has room for two. A key that is not found in its slot any
-/// more is not a hotspot, and a guess is the slot in which the key was last found.
+/// Runs three clients, each with one key, on a table that has room for two. After a client has reported its key's slot
+/// as wrong, the table must not guess this slot. Any other guess must be the slot of the key.
 fn hotspot_clients(flaws: HotspotFlaws) {
     let shared = Arc::new(hotspots(1, flaws));
     threads(&shared, 3, |hot, key| {

@@ -3,9 +3,10 @@
 use dm_layout::{Corrupt, Reason, checksum_of};
 use dm_verbs::LINE;
 
-/// Bytes before the first item: a checksum of the bytes after it, the number of items, and the number of bytes in use.
+/// Size of the header in bytes. It contains a checksum of all bytes after the checksum, the number of items, and the
+/// number of bytes in use.
 const HEADER: usize = 16;
-/// Bytes before an item's key: the lengths of key and value.
+/// Number of bytes before an item's key, which contain the lengths of the key and of the value.
 const ITEM_HEADER: usize = 8;
 
 /// The items of one block, by ascending key.
@@ -14,8 +15,8 @@ const ITEM_HEADER: usize = 8;
 /// | checksum 8 | items 4 | bytes 4 | key length 4 | value length 4 | key | value | key length ...
 /// ```
 ///
-/// A block is written once. It is read only by operations that have read a word that points to it. So the checksum
-/// detects damaged memory and wrong words, not concurrent writers.
+/// A block is written once, before any word points to it, and only operations that have read such a word read the
+/// block. So no reader meets a writer, and the checksum only serves to detect damaged memory and wrong words.
 #[derive(Clone, Copy, Debug)]
 pub struct Bundle<'a> {
     /// The bytes after the header; every item has been checked.
@@ -26,7 +27,7 @@ impl<'a> Bundle<'a> {
     /// Checks the bytes of a block.
     ///
     /// # Errors
-    /// Returns [`Corrupt`] if the bytes were never written as a block.
+    /// Returns [`Corrupt`] if the checksum, a length or the order of keys shows that the bytes are not a block.
     pub fn parse(block: &'a [u8]) -> Result<Self, Corrupt> {
         let bad = |offset, reason| Corrupt { offset, reason };
         let word = |at: usize| {
@@ -141,7 +142,7 @@ pub fn block_of<'i>(items: impl IntoIterator<Item = (&'i [u8], &'i [u8])>) -> Ve
     block
 }
 
-/// Returns the bytes of a block of one item, before rounding up to whole lines.
+/// Returns the size in bytes of a block of one item, before rounding up to whole lines.
 pub(crate) const fn block_bytes(key: usize, value: usize) -> usize {
     HEADER + ITEM_HEADER + key + value
 }

@@ -16,7 +16,8 @@ pub(crate) struct Draft<'a, V: Verbs> {
     class: Class,
     reference: Reference,
     written: Option<Ticket<'a, V, ()>>,
-    /// Whether an exchange has published the block, or may have published it.
+    /// Whether an exchange has published the block, or may have published it. Then the block does not go back to the
+    /// allocator.
     known: bool,
 }
 

@@ -10,8 +10,8 @@ use crate::bundle::{Bundle, block_bytes, block_of};
 use crate::draft::Draft;
 use crate::reference::{BLOCK_BYTES_MAX, REFERENCE_BYTES, Reference};
 
-/// A function from a key to the part that the index compares. It must preserve the order of keys: a smaller key never
-/// has a larger prefix. Keys with the same prefix share a block.
+/// A function that maps a key to the part that the index compares. It must preserve the order of keys, so that a
+/// smaller key never has a larger prefix. Keys with the same prefix share a block.
 ///
 /// ```
 /// use dm_indirect::{Prefix, leading_bytes};
@@ -32,11 +32,11 @@ pub fn leading_bytes<K: KeyBytes>(key: &[u8]) -> K {
 }
 
 /// A client of an index of items. Keys and values are byte strings of variable length. The items with the same prefix
-/// share a block of at most 1 MiB. The block also contains a header of 16 bytes, and 8 bytes for each item. If many
-/// keys have the same prefix, their block is large, and each write to one of them writes the whole block again.
+/// share a block of at most 1 MiB. Of this size, a header takes 16 bytes, and the lengths of each item take 8 bytes. If
+/// many keys have the same prefix, their block is large, and each write to one of them writes the whole block again.
 ///
-/// `I` is a client of any index whose values are [`REFERENCE_BYTES`] long; `alloc` is the allocator of its pool. Do not
-/// use `I` directly for other operations.
+/// `I` is a client of any index whose values have [`REFERENCE_BYTES`] bytes. `alloc` is the allocator of the index's
+/// pool. Do not use `I` directly for other operations.
 #[derive(Debug)]
 pub struct Items<'h, V, I: Exchange> {
     pub(crate) v: &'h V,
@@ -51,7 +51,8 @@ pub struct Items<'h, V, I: Exchange> {
 }
 
 /// A running operation. If it is dropped while the index exchanges a word, it stays announced until the client's
-/// requests have landed. Otherwise the old word could return to the index, and a late CAS would find it there.
+/// requests have landed. Otherwise the old block could be reused and its word could get into the index again. A late
+/// CAS would then find the word that it expects.
 struct Announced<'s> {
     running: Option<Running<'s>>,
     /// Whether the index exchanges the word.
@@ -120,8 +121,8 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
         self
     }
 
-    /// Makes a client of items behind `index`. `made_for_items` tells whether the index was created for items; the
-    /// values of any other index are not references.
+    /// Makes a client of items behind `index`, if the index was created for items, as `made_for_items` says. The values
+    /// of any other index are not references.
     ///
     /// # Errors
     /// Returns [`IndexError::BadInput`] if `made_for_items` is `false`, and the errors of [`Items::new`].
@@ -200,9 +201,8 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
         self.apply(key, Write::Remove).await
     }
 
-    /// Sets `key` to `after` if it has `before`, as [`Exchange::exchange`] does. It takes the round trips of an insert
-    /// if no other key has the same prefix and the key is absent, and otherwise those of an update with a READ of the
-    /// block.
+    /// Sets the value of `key` to `after` if it is `before`, as [`Exchange::exchange`] does. This takes three round
+    /// trips if no key has the same prefix, and otherwise the four of an update with a READ of the old block.
     ///
     /// # Errors
     /// Returns an error for the reasons of [`Items::insert`].
@@ -229,8 +229,8 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
             running: self.index.begin().await?,
             exchanges: false,
         };
-        // Most keys have no neighbour with the same prefix. For such a key, this is already the final block, and its
-        // WRITE is in flight.
+        // Most keys share their prefix with no other key. For such a key, the block that is written here is already the
+        // final one, and its WRITE is in flight while the index is read.
         let mut ahead = match write.value() {
             Some(value) => Some(Draft::write(self.v, self.alloc, &block_of([(key, value)])).await?),
             None => None,
@@ -319,7 +319,7 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
 
     /// Retires a block to which nothing points any more.
     fn retire(&self, reference: Reference) {
-        // The block's earlier incarnations do not matter, because no reader compares incarnations of blocks of items.
+        // The block counts as fresh here, because no reader compares the incarnations of blocks of items.
         let block = Block::fresh(reference.at());
         self.alloc.retire(block.after(block.version), reference.class());
     }
@@ -334,8 +334,8 @@ fn after_nothing(write: Write<'_>) -> (Applied, Next) {
     }
 }
 
-/// Returns the result of a write that does not depend on the value, and the change that it requires, if the block holds
-/// only the item of this key.
+/// Returns the result of a write, and the change that it requires, if the block holds only the item of this key. The
+/// write must not be an exchange, because the result of an exchange depends on the old value.
 const fn after_own(write: Write<'_>) -> (Applied, Next) {
     match write {
         Write::Insert(_) => (Applied::Present, Next::Stays),
@@ -365,8 +365,8 @@ fn after(bundle: Bundle<'_>, key: &[u8], write: Write<'_>) -> (Applied, Next) {
     (applied, next)
 }
 
-/// Parses a block. Returns an error if its length differs from that of the reference. No writer makes such a
-/// reference.
+/// Parses a block. Returns an error if the length of the block is not that of the reference, because no writer makes
+/// such a reference.
 pub(crate) fn parse(reference: Reference, block: &[u8]) -> Result<Bundle<'_>, IndexError> {
     let length = Corrupt {
         offset: 12,

@@ -16,8 +16,8 @@ pub type Item = (Vec<u8>, Vec<u8>);
 
 impl<V: Verbs + Control, I: Exchange> Items<'_, V, I> {
     /// Reads the first `limit` items from `from` (inclusive) on, in key order, into `out`, which is cleared first.
-    /// Returns fewer items only at the end of the index. This is not a snapshot, just as the scan of the index is not.
-    /// Every 32 blocks take a scan of the index and one more round trip.
+    /// Returns fewer items only at the end of the index. The items need not have been present at one moment, as in a
+    /// scan of the index. For each 32 blocks, this takes a scan of the index and one more round trip.
     ///
     /// # Errors
     /// Returns an error if the index returns one or a READ fails, and [`IndexError::Corrupt`] if a block's bytes

@@ -4,7 +4,7 @@ use dm_alloc::Class;
 use dm_layout::{Corrupt, Reason};
 use dm_verbs::{LINE, NodeId, RemotePtr};
 
-/// Bytes of a reference, which are the values of the index.
+/// Size of a reference in bytes. The values of the index must have this size.
 pub const REFERENCE_BYTES: usize = 8;
 /// Bytes of the largest block: 2^14 lines, which is 1 MiB.
 pub const BLOCK_BYTES_MAX: usize = 1 << 20;
@@ -82,8 +82,8 @@ impl Reference {
     /// Decodes the bytes that an index stores.
     ///
     /// # Errors
-    /// Returns [`Corrupt`] if the bytes are not a reference: they have another length, or the address cannot
-    /// be that of a block.
+    /// Returns [`Corrupt`] if the bytes are not a reference, because they have another length, lack the mark, or
+    /// contain an address that cannot be that of a block.
     pub fn decode(bytes: &[u8]) -> Result<Self, Corrupt> {
         let bad = Corrupt {
             offset: 0,
@@ -103,15 +103,15 @@ impl Reference {
         })
     }
 
-    /// Returns the size class of the block. There are four classes per power of two, so that a block can be reused for
-    /// an item of similar length.
+    /// Returns the class of the block. There are four sizes per power of two, so that a block can be reused for items
+    /// of similar length.
     #[must_use]
     pub(crate) fn class(self) -> Class {
         class_of(self.lines)
     }
 }
 
-/// Decodes a value of an index of items, for a check: returns the address and the bytes of the item's block.
+/// Decodes a value of an index of items, for a check. Returns the address and the size in bytes of the block.
 ///
 /// # Errors
 /// Returns [`Corrupt`] if the bytes are not a reference.

@@ -1,4 +1,4 @@
-//! Tests of items on loopback pools. The index is a minimal one: a map in local memory.
+//! Tests of items over loopback. The index is a map in the memory of the test.
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use core::future::poll_fn;
@@ -178,7 +178,7 @@ fn items<'h>(v: &'h Endpoint, memory: &'h Memory, alloc: &'h Allocator) -> Items
     Items::new(v, memory, alloc, first_byte, 5).unwrap()
 }
 
-/// Returns the bytes of the blocks that hold these items.
+/// Returns the total size in bytes of the blocks that hold these items.
 fn blocks_of(map: &BTreeMap<Vec<u8>, Vec<u8>>) -> i64 {
     let mut bytes = BTreeMap::<Key8, usize>::new();
     for (key, value) in map {
@@ -381,7 +381,8 @@ fn a_dropped_insert_takes_effect_or_leaves_nothing() {
     assert!(happened > 0 && did_not > 0);
 }
 
-/// While an exchange may still be in flight, no block is reused, so the word that it compares does not return.
+/// While an exchange may still be in flight, no block is reused. So the word that the exchange expects cannot get into
+/// the index again.
 #[test]
 fn a_write_that_is_dropped_in_its_exchange_stays_announced() {
     let (mut announced, mut over) = (0, 0);
@@ -416,7 +417,8 @@ fn a_write_that_is_dropped_in_its_exchange_stays_announced() {
     assert!(announced > 0 && over > 0, "{announced}, {over}");
 }
 
-/// If another key has the same prefix, the block is written only after the index was read.
+/// If another key has the same prefix, the new block is written only after the index was read. If the insert is
+/// dropped, no word points to a block that was not written.
 #[test]
 fn an_unwritten_block_is_not_published() {
     let (mut failed, mut done) = (0, 0);
@@ -450,7 +452,8 @@ fn an_unwritten_block_is_not_published() {
     assert!(failed > 0 && done > 0);
 }
 
-/// A block that was written ahead and is not needed is free for every client at once, because its WRITE has completed.
+/// A block that was written ahead and is not needed is free at once for every client of the compute node, because its
+/// WRITE has completed.
 #[test]
 fn a_block_that_was_not_needed_is_free_at_once() {
     let (world, memory, alloc) = (world(2), Memory::new(), allocator());

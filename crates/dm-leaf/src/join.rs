@@ -1,4 +1,5 @@
-//! Merges two nodes without a parent: the inner structure is not made of nodes, so there is none that could be locked.
+//! Merges two nodes without a parent, for inner structures that do not consist of nodes. Such a structure has no parent
+//! that could be locked.
 
 use dm_index::{IndexError, Merge, Neighbours};
 use dm_layout::{KeyBytes, NodeFormat};
@@ -9,9 +10,10 @@ use crate::merge::{can_merge, carry_out};
 use crate::write::failure;
 
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
-    /// Merges a node into its left neighbour as `merge.rs` describes, without locking a parent. Step 1, the
-    /// removal of the parent's entry, is replaced by a call of `unlink` after the locks are released. The right node is
-    /// dead by then, so its address in the inner structure is only a hint.
+    /// Merges a node into its left neighbour as `merge.rs` describes, without locking a parent. Instead of step 1,
+    /// which removes the parent's entry, this calls `unlink` after the locks are released. Until then the inner
+    /// structure may still hold the address of the right node, although the node is dead. This is allowed, because
+    /// addresses in such an inner structure are only hints.
     pub(crate) async fn join_nodes<V: Verbs + Control>(
         &self,
         v: &V,

@@ -14,8 +14,8 @@
 //! * **I1** A linked node's bytes change only under its lock, except for the CAS that makes an unborn node live. A
 //!   WRITE of an entry stays inside one line, or carries an entry version in each line. An entry stays in its line,
 //!   although the width of the keys in the line may change.
-//! * **I2** A reader accepts an image only if it is one state of the node, or a mixture of states that gives the same
-//!   result for the key as one of them (`dm-layout`'s acceptance rule).
+//! * **I2** A reader accepts an image only if the image is one state of the node, or a mixture of states that gives the
+//!   same result for the key as one of these states (`dm-layout`'s acceptance rule).
 //! * **I3** A sibling is written and awaited before anything points to it. The split of the left node has the order
 //!   announce, clear, finish, in one chain if both nodes are on one memory node. Entries that stay in the left node
 //!   never change their slots. If locks are shared ([`dm_lock::LockOptions::shared`]), an update that writes only one

@@ -1,10 +1,10 @@
 //! Mending: finishing a merge or a hop that another client has left unfinished because it died, was cut off, or dropped
 //! the operation.
 //!
-//! If a client finds such a node under its own lock, the other client posts no more requests to the node, because it
-//! would need the same lock. A frozen node *names* the other node of its merge in its header (S24a). If both nodes L
-//! and R of a merge are locked, their headers show the progress of the merge, whose steps are those of
-//! [`crate::merge`]:
+//! If a client holds a node's lock and finds such a change, the client that began the change posts no more requests to
+//! the node, because it would need this lock. A frozen node *names* the other node of its merge in its header (S24a):
+//! the header contains the number of the line in which the other node begins. A client that has locked both nodes L and
+//! R of a merge sees from their headers which steps of [`crate::merge`] have taken effect:
 //!
 //! | L | R | WRITEs that have taken effect | the mending client |
 //! |---|---|---|---|
@@ -13,7 +13,8 @@
 //! | Frozen, names R, covers R's keys | Frozen, names L, perhaps torn | L, and some of R's lines | marks R as dead, makes L live |
 //! | Frozen, names R, covers R's keys | Dead, perhaps torn | some or all of R | marks R as dead if R is torn, makes L live |
 //!
-//! Every step is a step of the merge too. So if the mending client dies, it also leaves one of the states above.
+//! The mending client only posts WRITEs that the merge posts too, or undoes a merge that has not changed L. So if the
+//! mending client dies, it also leaves one of the states above.
 
 use dm_index::{IndexError, Stale, Tended};
 use dm_layout::{Corrupt, FenceKeys, Header, KeyBytes, LINE_BYTES, LineLag, NodeFormat, NodeState, Reason};
@@ -26,11 +27,11 @@ use crate::write::failure;
 
 /// The result of an attempt to mend a node.
 pub(crate) enum Mend {
-    /// The node was mended, by this client or another one. Read the node again.
+    /// The node was mended, by this client or by another one. Read the node again.
     Again,
     /// The node is dead. Continue at the node that this holds.
     Gone(Stale),
-    /// Nothing shows that the other client is gone. Wait for the other client.
+    /// Nothing shows that the client that began the change is gone. Wait for that client.
     Wait,
 }
 
@@ -42,8 +43,8 @@ enum Stage {
     Begun { second_is_left: bool },
 }
 
-/// Returns the number that names the node at `at` in the header of the other node of its merge. Returns `None` if the
-/// address is too far into its memory node for such a number.
+/// Returns the number that names the node at `at` in the header of the other node of its merge. It is the node's offset
+/// in lines. Returns `None` if the number does not fit into 32 bits, or is 0.
 pub(crate) fn name(at: RemotePtr) -> Option<u32> {
     let line = u32::try_from(at.offset() / LINE_BYTES as u64).ok();
     line.filter(|line| *line != 0)
@@ -76,9 +77,10 @@ fn has_begun<K: KeyBytes>(
 
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     /// Returns the node at which a reader continues after a torn READ of the node at `at`, or `None` if the header
-    /// does not name one. The header's line is never torn. A frozen or dead node is the right one of a merge, and its
-    /// left node has all keys by now. A live inner node that covers all keys may be a root that was replaced. For such
-    /// a node, this returns null: the reader must start again.
+    /// leads to no other node. The header itself lies in one line, so it is never torn. A node that is torn while it is
+    /// frozen or dead is the right one of a merge, and its left node has all keys by now. A live inner node that covers
+    /// all keys may be a root that was replaced. For such a node, this returns the null address, because the reader
+    /// must begin again at the root word.
     pub(crate) fn beyond(&self, at: RemotePtr, bytes: &[u8]) -> Option<RemotePtr> {
         let header = self.format.header(bytes).ok()?;
         match header.state {
@@ -89,8 +91,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// Mends the node at `at`. Its image was read under `guard`, and is frozen, or is torn while the lock word is
-    /// suspect. Releases the guard.
+    /// Mends the node at `at`. The caller has read `image` under `guard`, and found the node frozen, or torn while the
+    /// lock word is suspect. Releases the guard.
     pub(crate) async fn mend<'a, V: Verbs + Control>(
         &'a self,
         v: &'a V,
@@ -117,8 +119,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             v.meter().note(Event::Mended);
             return Ok(Mend::Again);
         }
-        // A merge needs the locks of both nodes, and a set of locks must be taken in one order, so this one is released
-        // first.
+        // To finish a merge, the client needs the locks of both nodes, and it must take a set of locks in one order. So
+        // this lock is released first.
         guard.release().await?;
         match header.state {
             NodeState::Dead => Ok(Mend::Gone(follow(header.sibling))),
@@ -191,8 +193,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         if mine.state != NodeState::Frozen || partner(at, &mine) != Some(other_at) {
             return Ok(None);
         }
-        // If the merge has not changed the left node, that node may have died since, and another node may use its
-        // memory.
+        // If the merge has not changed the other node, that node may have died since. Its bytes then need not be a node
+        // with a valid header.
         if let Ok(theirs) = self.format.header(other) {
             let flawed = self.options.flaws().reopens_widened;
             if has_begun((&mine, at), (&theirs, other_at)) && !flawed {
@@ -210,8 +212,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// Completes a merge that has begun to change its left node, and retires the right one. Readers find every key
-    /// after each WRITE, as in the merge itself.
+    /// Completes a merge that has begun to change its left node, and retires the right node. After each WRITE, readers
+    /// find every key, as in the merge itself.
     async fn complete<'a, V: Verbs + Control>(
         &self,
         v: &'a V,
@@ -245,13 +247,14 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         set.write_back([(left_at.node(), chain)]).await?;
         v.meter().note(Event::Mended);
         v.local(LocalStep::Section).await;
-        // The parent's entry was removed first, and only the client that makes the left node live reaches this line.
+        // Nothing leads to the right node any more, because the merge removed the parent's entry first. Only the client
+        // that makes the left node live retires the right one.
         self.retire(right_at, &dead);
         Ok(())
     }
 
-    /// Reads the node at `at`, which must be linked, and finishes a change that another client has left unfinished
-    /// there.
+    /// Reads the node at `at`, which must be linked. If another client has left a change of this node unfinished,
+    /// finishes it.
     pub(crate) async fn tend_node<V: Verbs + Control>(
         &self,
         v: &V,
@@ -312,8 +315,9 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         match self.format.accept(bytes) {
             Ok(header) => Ok(match header.state {
                 NodeState::Live | NodeState::Dead => true,
-                // An unborn right node is sound: the left node shows the unfinished split, and its next writer finishes
-                // it (S16). A node that only its own writers can open is not sound (R9).
+                // An unborn right node of a split is sound, because its left node shows the unfinished split, and the
+                // next writer of the left node finishes it (S16). An unborn node that only its own writers can open is
+                // not sound (R9).
                 NodeState::Splitting => header.lag == LineLag::Equal && !self.opens_here(at, bytes)?,
                 NodeState::Frozen => false,
             }),
@@ -434,7 +438,8 @@ mod tests {
         ));
     }
 
-    /// Between a client's READ and its two locks, other clients may have finished the merge and begun another one.
+    /// After a client has read a frozen node, and before it has both locks, other clients may finish the merge and
+    /// begin another one.
     #[test]
     fn a_node_of_another_merge_is_left_alone() {
         let format = Slotted::<Key8>::with_span(4, 8).unwrap();

@@ -8,15 +8,15 @@
 //!    entries in free slots, version + 1), and its header again (version + 1, R's fence key and sibling, still Frozen).
 //!    A reader that sees a mixture of these finds one state of L (S2).
 //! 4. WRITE the whole of R: Dead, with L's address, version + 1 on every line.
-//! 5. WRITE L's header: Live. This must be the last WRITE. If it came earlier and the sequence were cut off, a key
-//!    could be written in L while readers still find it in R.
+//! 5. WRITE L's header: Live. This must be the last WRITE. If it came earlier and the sequence were cut off, a client
+//!    could write a key in L while readers still find the old value in R.
 //! 6. Unlock all three. No pointer of the index leads to R any more, so R is retired.
 //!
-//! L and R are on one memory node. Steps 2 to 5 are one chain. If P is on the same memory node, step 1 is in this chain
-//! too; otherwise it is awaited first.
+//! L and R are on one memory node. Steps 2 to 5 are one chain. If P is on the same memory node, step 1 is the first
+//! WRITE of this chain. Otherwise step 1 is awaited before the chain is posted.
 //!
-//! If the sequence is cut off after step 2, the next client that locks one of the two nodes finishes it:
-//! [`crate::mend`].
+//! If the sequence is cut off after step 2, the next client that locks one of the two nodes finishes or undoes the
+//! merge ([`crate::mend`]).
 
 use core::ops::Range;
 
@@ -31,16 +31,16 @@ use crate::Nodes;
 use crate::mend::name;
 use crate::write::failure;
 
-/// A node is sparse if at most a quarter of it is in use: one part in this many.
+/// A node is sparse if at most one part in this number is in use.
 const SPARSE: usize = 4;
-/// A merged node leaves at least one part in this many free, so that it does not split at once.
+/// A merge must leave at least one part in this number of the merged node free, so that the node is not split at once.
 const SPARE: usize = 4;
 
 /// Bytes with their target address.
 type Piece = (RemotePtr, Vec<u8>);
 
-/// The parent's entry of the right node, which this merge removes. If the merge is dropped before its chain is posted,
-/// the entry is written again.
+/// The entry of the right node that a merge has removed from a parent on another memory node. If the merge is dropped
+/// before its chain is posted, the destructor writes the entry again.
 struct Relisting<'v, V: Verbs> {
     v: &'v V,
     piece: Option<Piece>,
@@ -48,7 +48,8 @@ struct Relisting<'v, V: Verbs> {
 
 impl<V: Verbs> Drop for Relisting<'_, V> {
     fn drop(&mut self) {
-        // The guards post their unlocks after this. So the parent's queue pair executes this WRITE before the unlock.
+        // The guards post their unlocks after this WRITE. So on the parent's memory node, the WRITE takes effect before
+        // the unlock.
         if let Some((at, bytes)) = &self.piece {
             self.v.write(*at, bytes).detach();
         }
@@ -84,8 +85,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         Ok(self.format.fullness(image)?.is_at_most_one_in(SPARSE))
     }
 
-    /// Returns the header of an image if it shows a live node of `level`. Returns `None` if it shows anything else, or
-    /// is torn.
+    /// Returns the header of an image if the image shows a live node of `level`. Returns `None` if it shows anything
+    /// else, or is torn.
     fn settled(&self, at: RemotePtr, bytes: &[u8], level: u8) -> Result<Option<Header<K>>, IndexError> {
         match self.format.accept(bytes) {
             Ok(header) if header.state == NodeState::Live && header.level == level => Ok(Some(header)),
@@ -133,8 +134,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
         let fits = match self.fit(left, right) {
             Ok(fits) => fits,
-            // Another client may be writing an entry that spans several lines, because `settled` checks only the
-            // versions of lines.
+            // `settled` checks only the versions of lines. So an entry that spans several lines may be torn, because
+            // another client may be writing it.
             Err(e) if e.is_torn() => return Ok(Some(Merge::Changed)),
             Err(e) => return Err(failure(pair.left, e)),
         };
@@ -214,8 +215,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     ) -> Result<Plan, IndexError> {
         let bad = |e| failure(pair.left, e);
         //= docs/protocol/sherman.md S23
-        // `can_merge` was checked before. A frozen node without a partner's name cannot be mended, so clients wait for
-        // it.
+        // Both nodes have such a number, because the caller has checked `can_merge`. A frozen node that does not name
+        // the other node could not be mended.
         let (of_left, of_right) = (name(pair.left).unwrap_or(0), name(pair.right).unwrap_or(0));
         let was = self.format.header(right).map_err(bad)?;
         let range = self.format.freeze(right, of_left).map_err(bad)?;
@@ -276,7 +277,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 .is_some_and(|(_, value)| child_of(*value) == address)
         };
         //= docs/protocol/sherman.md S25
-        // The first entry is never removed, because its left neighbour is another parent's child.
+        // The first entry is never removed, because its child's left neighbour is a child of another parent.
         let shown = at > 0
             && entries
                 .get(at)
@@ -363,9 +364,9 @@ fn piece(at: RemotePtr, image: &[u8], range: Range<usize>) -> Piece {
     (at.add(range.start as u64), image[range].to_vec())
 }
 
-/// Returns whether the addresses of two nodes allow a merge. Both nodes must be on one memory node: if a merge over
-/// two memory nodes were abandoned, the right node's WRITE and the left node's unlock could take effect in any order.
-/// Also, the header of each node must be able to refer to the other node.
+/// Returns whether the addresses of two nodes allow a merge. Both nodes must be on one memory node, because if a merge
+/// over two memory nodes were abandoned, the WRITE to the right node and the unlock of the left node could take effect
+/// in any order. Also, the header of each node must be able to name the other node.
 pub(crate) fn can_merge<K>(pair: &Neighbours<K>) -> bool {
     pair.left.node() == pair.right.node() && name(pair.left).is_some() && name(pair.right).is_some()
 }

@@ -27,7 +27,7 @@ pub type Bookends<K> = Nodes<K, dm_layout::Bookend<K>>;
 /// Sorted nodes with a checksum, which are written back whole.
 pub type Checksummed<K> = Nodes<K, dm_layout::Checksummed<K>>;
 
-/// Nodes of one kind, with their format, locks and allocator. The threads of one compute node share it.
+/// Nodes of one kind, with their format, locks and allocator. The threads of one compute node share this value.
 #[derive(Debug)]
 pub struct Nodes<K, F> {
     pub(crate) format: F,
@@ -39,18 +39,18 @@ pub struct Nodes<K, F> {
     _key: PhantomData<fn() -> K>,
 }
 
-/// A run of neighbours that a bulk load puts on one memory node, because neighbours on different memory nodes cannot be
-/// merged.
+/// The current run of a bulk load: neighbours that it puts on one memory node, because neighbours on different memory
+/// nodes cannot be merged.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     last: RemotePtr,
-    /// Number of nodes that this run still lacks.
+    /// Number of nodes that still belong to this run.
     left: u32,
     /// Number of all nodes so far.
     all: u32,
 }
 
-/// Approximate number of runs on each memory node, which is enough to fill the memory nodes evenly.
+/// Approximate number of runs on each memory node. With this number, the load fills the memory nodes evenly.
 const RUNS: u32 = 16;
 
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
@@ -81,16 +81,16 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         &self.format
     }
 
-    /// Returns the bytes of a node, in the type that verbs use.
+    /// Returns the size of a node in bytes, in the type that verbs use.
     #[inline]
     pub(crate) fn node_len(&self) -> u32 {
         // Every format's nodes have at most 64 KiB.
         self.format.node_bytes() as u32
     }
 
-    /// Allocates the next node of a bulk load: on the memory node of the last one, or on one that the allocator
-    /// chooses if a run ends. Runs become longer as the load grows, up to as many nodes as a node has entries. So
-    /// small trees use all memory nodes too.
+    /// Allocates the next node of a bulk load. It is on the memory node of the previous node, or, if a run has ended,
+    /// on a memory node that the allocator chooses. Runs become longer as the load grows, up to as many nodes as a node
+    /// has entries. So small trees use all memory nodes too.
     async fn next_of_load<V: Verbs + Control>(&self, v: &V) -> Result<RemotePtr, IndexError> {
         let run = self.run.with(|run| *run);
         let near = (run.left > 0).then_some(run.last);
@@ -137,7 +137,8 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> NodeAccess<V, K> for Nod
         self.format.value_len()
     }
 
-    // These methods return the inner futures directly, because another `async` block would cost as much as a search.
+    // The next methods return the inner futures directly, because another `async` block would cost as much as a search
+    // in a node.
 
     #[inline]
     fn get(
@@ -320,7 +321,8 @@ impl<V: Verbs + Control, K: KeyBytes, F: NodeFormat<K>> BulkLoad<V, K> for Nodes
     }
 
     async fn reserve(&self, v: &V) -> Result<RemotePtr, IndexError> {
-        // The index has always been empty, so no client has an address of this memory, and its content does not matter.
+        // No node was ever linked in this index, so no client has an address of this memory, and its content does not
+        // matter.
         self.next_of_load(v).await
     }
 

@@ -49,8 +49,9 @@ impl core::error::Error for OpenError {
     }
 }
 
-/// Checks that the first `memory_nodes` memory nodes have all required capabilities. These are the ones without a
-/// fallback that one of `locks` needs, and the one that nodes with line versions need.
+/// Checks that the first `memory_nodes` memory nodes have all required capabilities. Required are those that one of
+/// `locks` needs and for which it has no fallback, and [`Capability::LineAtomicity`], which nodes with line versions
+/// need.
 ///
 /// # Errors
 /// Returns [`OpenError::Refused`], which names the missing capability, if a memory node lacks one.

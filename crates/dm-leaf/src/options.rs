@@ -9,8 +9,8 @@ use crate::LeafFlaws;
 /// Options of a [`crate::Nodes`] store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NodeOptions {
-    /// Maximum number of attempts if a READ is torn or a node is being split; after that the operation
-    /// returns an error.
+    /// Maximum number of attempts if a READ is torn or a node is being changed. After that, the operation returns
+    /// [`IndexError::Exhausted`](dm_index::IndexError::Exhausted).
     pub attempts: u32,
     /// The version window: a READ that took this long or longer is repeated, because a version may have wrapped
     /// meanwhile.

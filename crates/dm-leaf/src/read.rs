@@ -1,4 +1,5 @@
-//! Reads of nodes. A read is one READ and one check, and is repeated if the READ was torn or took too long.
+//! Reads of nodes. Each attempt is one READ and one check of its bytes. It is repeated if the READ was torn or took too
+//! long.
 
 use dm_index::{Answer, IndexError, Lead, NodeCopy, Stale, gather};
 use dm_layout::{
@@ -10,7 +11,7 @@ use smallvec::SmallVec;
 use crate::Nodes;
 use crate::write::failure;
 
-/// Maximum number of READs that [`Nodes::copy_nodes`] has in flight; more are posted in batches.
+/// Maximum number of READs that [`Nodes::copy_nodes`] has in flight. For more nodes, it posts one batch after another.
 const PARALLEL: usize = 32;
 
 /// Number of failed attempts after which a loop checks whether its compute node must announce itself.
@@ -64,8 +65,9 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// Announces the compute node if an announcement is due. Checks this once in [`PATIENCE`] failed attempts. Loops
-    /// that wait for other clients call this, so that other members do not fence the compute node.
+    /// Announces the compute node if an announcement is due. Loops that wait for other clients call this after each
+    /// failed attempt, so that other members do not fence the compute node. Only every [`PATIENCE`]th call checks
+    /// whether an announcement is due.
     pub(crate) async fn have_patience<V: Verbs + Control>(
         &self,
         v: &V,
@@ -208,7 +210,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         Ok(())
     }
 
-    /// Checks an image and decodes it into `copy`. Sorts the entries, and omits entries that a split has moved away.
+    /// Checks an image and decodes it into `copy`. Sorts the entries, and omits entries outside the node's fence keys,
+    /// which a split has moved away.
     pub(crate) fn decode(
         &self,
         at: RemotePtr,
@@ -232,7 +235,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     }
 }
 
-/// Returns the node that has the keys of a dead node now, or [`Stale::Elsewhere`] if the dead node names none.
+/// Returns where a client continues after it has found a dead node: at the node with the forwarding address `forward`,
+/// or at [`Stale::Elsewhere`] if `forward` is 0.
 pub(crate) fn follow(forward: u64) -> Stale {
     if forward == 0 {
         Stale::Elsewhere
@@ -242,7 +246,10 @@ pub(crate) fn follow(forward: u64) -> Stale {
     }
 }
 
-/// Returns the sibling of a node that ends below the key. A node with an upper fence key and no sibling is corrupt.
+/// Returns the sibling of the node at `at`, which ends at or below the key.
+///
+/// # Errors
+/// Returns [`IndexError::Corrupt`] if the node has no sibling, although it has an upper fence key.
 pub(crate) fn go_right(at: RemotePtr, sibling: u64) -> Result<Stale, IndexError> {
     if sibling == 0 {
         let what = Corrupt {

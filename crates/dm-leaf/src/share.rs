@@ -1,5 +1,5 @@
-//! Writes that share a node's lock. Several updates of values that lie in one line can run at the same time, and values
-//! that are words are compared and exchanged.
+//! Writes that share a node's lock. Several clients can update values at the same time if each update writes within one
+//! line. Values that are words are changed by CAS.
 
 use dm_index::{Answer, Applied, IndexError, Write};
 use dm_layout::{Judged, KeyBytes, NodeFormat, Place, ValueRef};
@@ -18,7 +18,7 @@ enum Found<K> {
     Word(usize, u64, u64),
     /// There is nothing to write. Return this result.
     Answer(Answer<K, Applied>),
-    /// No decision: the writer must hold the lock alone.
+    /// The writer cannot do this write under a share. It must hold the lock alone.
     Nothing,
 }
 
@@ -40,8 +40,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             }
     }
 
-    /// Returns whether `write` adds a key, and then holds the lock beside clients that share it: it changes only an
-    /// entry that no other client changes.
+    /// Returns whether `write` adds a key, and may hold the lock beside clients that share it. It may do so because it
+    /// changes only a free slot, which no sharer changes.
     //= docs/protocol/marlin.md B3
     #[inline]
     pub(crate) fn inserts_beside(&self, write: Write<'_>) -> bool {
@@ -68,7 +68,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         loop {
             match self.try_shared(v, at, (level, key), write).await? {
                 Some(Answer::Done(Applied::Differs)) if matches!(write, Write::Update(_)) => {
-                    // Another client has updated the key after this one had read it.
+                    // Another client has updated the value after this one had read it.
                     retry.again_wiser(at, Why::Raced).await?;
                 }
                 answer => return Ok(answer),
@@ -98,8 +98,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         //= docs/protocol/reclaim.md R2
         let (share, mut image) = match self.alloc.while_announcing(v, sharing).await {
             Ok(shared) => shared,
-            // Other clients held the lock one after another. A client that wants to hold the lock alone queues for it,
-            // so this client does that instead.
+            // This client got no share, because other clients held the lock one after another. So it takes the lock
+            // alone instead, because clients that do so queue for the lock and get it in turn.
             Err(LockError::Held(_)) => return Ok(None),
             Err(e) => return Err(e.into()),
         };
@@ -162,7 +162,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                     let range = self.format.update(image, slot, ValueRef::from(value));
                     Found::Range(range, Applied::Replaced)
                 }
-                // Only flaws T-D7 and T-B4 allow this and the insert below.
+                // Only flaws T-D7 and T-B4 allow a remove or an insert here.
                 Write::Remove => Found::Range(self.format.remove(image, slot), Applied::Removed),
                 _ => Found::Nothing,
             },

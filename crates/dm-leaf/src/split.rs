@@ -5,12 +5,12 @@
 //! 2. Post one chain to the left node: its header (new fence key, sibling, Splitting), its other lines (moved entries
 //!    cleared), its header again (Live), and the unlock. The lines may take effect one by one, because entries that
 //!    stay in the left node do not change their slots.
-//! 3. Make the right node Live before the left node is unlocked. If both are on one memory node, the right node's
-//!    header is written in the same chain. Otherwise an atomic does this; it is awaited after the moved entries are
-//!    cleared, and before the left node is Live. A client that locks the right node earlier finds it Splitting,
-//!    releases the lock, and tries again later. In formats that are written whole, step 2 is one WRITE. If the right
-//!    node's memory never was a node, the right node is then Live from the start. Otherwise it is made Live after the
-//!    left node has been unlocked (R9).
+//! 3. Make the right node Live before the left node is unlocked. If both are on one memory node, the chain of step 2
+//!    also writes the right node's header. Otherwise a CAS makes the right node Live. The CAS is posted after the WRITE
+//!    that clears the moved entries has completed, and awaited before the left node becomes Live. A client that locks
+//!    the right node earlier finds it Splitting, releases the lock, and tries again later. In formats that are written
+//!    whole, step 2 is one WRITE. In these formats the right node is Live from the start if its memory never was a
+//!    node. Otherwise it is made Live after the left node was unlocked (R9).
 //! 4. The caller updates the parent after the chain has completed (T-S4).
 
 use dm_alloc::{Allocator, Block, Class};
@@ -25,8 +25,8 @@ use dm_verbs::{Control, Effect, Event, RemotePtr, VerbError, Verbs, Why};
 use crate::Nodes;
 use crate::write::failure;
 
-/// A block with a node to which nothing points yet. If it is dropped while `armed` is set, the block returns to the
-/// allocator.
+/// A block with a node to which nothing points yet. If this value is dropped while `armed` is set, the block returns to
+/// the allocator.
 pub(crate) struct Unlinked<'v, V: Verbs> {
     v: &'v V,
     alloc: &'v Allocator,
@@ -70,8 +70,8 @@ struct Opening<'v, V: Verbs> {
     v: &'v V,
     at: RemotePtr,
     head: Vec<u8>,
-    /// The new entry and its address in the right node, if the right node was written without the entry, and is on the
-    /// left node's memory node.
+    /// The address and the bytes of the new entry, if the right node was written without this entry and is on the left
+    /// node's memory node.
     late: Option<(RemotePtr, Vec<u8>)>,
     /// The change of the state word from Splitting to Live.
     flip: Flip,
@@ -101,8 +101,8 @@ impl Flip {
 
 impl<'v, V: Verbs> Opening<'v, V> {
     /// Makes the node live by CAS. If the two nodes are on different memory nodes, this CAS is not ordered with the
-    /// unlock of the left node. It may be executed after another client has finished the split and has written to the
-    /// live node. It must then do nothing.
+    /// unlock of the left node. It may take effect after another client has finished the split and has written to the
+    /// live node. It must then change nothing, so it compares the whole word.
     async fn land(&self) -> Result<(), VerbError> {
         //= docs/protocol/sherman.md S17
         let Flip { at, from, to } = self.flip;
@@ -179,8 +179,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let mut right = vec![0; self.format.node_bytes()];
         let plan = match self.format.prepare_split(left, &mut right, &request) {
             Ok(Some(plan)) => plan,
-            // A full node has at least two keys, because every format has a capacity of two or more. So this case
-            // occurs only if the keys are outside the node's fence keys.
+            // A full node has at least two keys, because every format has a capacity of two or more. So the node can be
+            // split, unless its keys are outside its fence keys.
             Ok(None) => {
                 guard.release().await?;
                 let what = Corrupt {
@@ -199,10 +199,10 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         unlinked.written = true;
         let word = self.format.state_word();
         let born = state_word(&right, word);
-        // The right node is live from the start in two cases. The first case is a format that is written whole, in
-        // memory that no node has used. One WRITE of the left node then links the right node and clears the moved
-        // entries, and no old address leads to the right node. The second case is a published split, which has no
-        // unborn state (T-S4, T-C3).
+        // The right node is live from the start in two cases. The first case is a format that is written whole, if no
+        // node has used the memory before. There, one WRITE of the left node links the right node and clears the moved
+        // entries, and no old address leads to the right node. The second case is a split with flaw T-S4 or T-C3,
+        // because the published splits have no unborn state.
         let flaws = self.options.flaws();
         let born_live =
             word.is_none() && block.is_fresh() || flaws.parent_before_left || flaws.right_born_live;
@@ -272,7 +272,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let Some(word) = self.format.state_word() else {
             return self.open_whole(v, node.at).await;
         };
-        // The word depends only on the values with which the node was created.
+        // The compare word of the CAS is computed, and not read. It depends only on the values with which the node was
+        // created.
         let mut image = vec![0; self.format.node_bytes()];
         let init = NodeInit {
             incarnation: node.incarnation,
@@ -334,8 +335,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let born = state_word(image, word);
         let head = self.format.open(image).map_err(|e| failure(at, e))?;
         match Flip::between(at, word, born, image) {
-            // The node's creator may post the same CAS without the lock. This is safe, because the word changes from
-            // unborn to live only once.
+            // The client that created the node may post the same CAS without the lock. This is safe, because the word
+            // changes from unborn to live only once.
             Some(Flip { at, from, to }) => {
                 v.cas(at, from, to).await?;
                 guard.release().await.map_err(IndexError::from)
@@ -362,7 +363,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let bad = |e| failure(at, e);
         let mut chain = v.chain(at.node());
         if self.format.range(Part::Rest).is_empty() {
-            // A format that is written whole has no intermediate steps.
+            // In a format that is written whole, one WRITE does all steps.
             let all = self.format.split_at_once(left, plan).map_err(bad)?;
             chain = chain.write(at, &left[all]);
         } else {
@@ -375,7 +376,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         match &mut opening {
             None => {}
             Some(opening) if opening.at.node() == at.node() => {
-                // The right node's header is in the same chain as the link, so either both are posted or neither is.
+                // The right node's header is written in the same chain as the link to it, so either both WRITEs are
+                // posted or neither is.
                 if let Some((place, entry)) = &opening.late {
                     chain = chain.write(*place, entry);
                 }
@@ -408,8 +410,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// Finishes a split that its client abandoned after it linked the right node. This client holds the lock, so the
-    /// other client posts no more requests.
+    /// Finishes a split that another client has abandoned after it had linked the right node. This client holds the
+    /// left node's lock, so the other client posts no more requests to the left node.
     pub(crate) async fn finish_split<'a, V: Verbs>(
         &'a self,
         v: &'a V,
@@ -444,8 +446,9 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             //= docs/protocol/sherman.md S16
             if !F::ANYWHERE {
                 //= docs/protocol/chime.md H6
-                // The steps have the same order as in the original split. A result that a reader derives only from
-                // lines of the left node is right as long as no client writes to the right node.
+                // The moved entries are cleared before the right node becomes live, as in the original split. A reader
+                // may see only lines of the left node from before the split. Its result is right as long as no client
+                // writes to the right node.
                 chain.await?;
                 chain = v.chain(at.node());
             }
@@ -453,10 +456,11 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             let before = state_word(&right, word);
             let head = self.format.open(&mut right).map_err(|e| failure(right_at, e))?;
             match Flip::between(right_at, word, before, &right) {
-                // The client that abandoned the split may have posted the same CAS. Whichever CAS comes second changes
-                // nothing.
+                // The client that abandoned the split may have posted the same CAS. The CAS that takes effect second
+                // changes nothing.
                 Some(Flip { at, from, to }) => drop(v.cas(at, from, to).await?),
-                // A format without a state word shows no unfinished split.
+                // This is not reached, because a format without a state word is split by one WRITE, and shows no
+                // unfinished split.
                 None => v.write(right_at.add(head.start as u64), &right[head]).await?,
             }
         }

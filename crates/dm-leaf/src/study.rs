@@ -33,8 +33,8 @@ pub struct LeafFlaws {
     /// Broken twin: a client that finishes another client's merge makes both nodes live, although the left one may
     /// already have the right one's keys (S24a).
     pub reopens_widened: bool,
-    /// Broken twin: a writer waits for the other client although that client is gone, as the suspect lock word shows
-    /// (S24b).
+    /// Broken twin: a writer that finds a torn node waits for the client that was writing it, although the suspect lock
+    /// word shows that this client is gone (S24b).
     pub forgets_doubt: bool,
     /// Broken twin: a writer that got the address of an unborn node from a cache waits for the client that made the
     /// node, although that client may have died (R9).

@@ -79,7 +79,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                     Box::pin(self.finish_split(v, guard, at, &mut image)).await?;
                     continue;
                 }
-                // A node whose creator died may stay torn. Nothing leads to it, so nobody mends it.
+                // If the client that created this node has died, the node may stay torn for ever. No linked node leads
+                // to it, so no client mends it.
                 //= docs/protocol/reclaim.md R9
                 Ok(Judged::Unborn) | Err(CheckFailure::Torn { .. })
                     if !linked && self.is_unlinked(&image) =>
@@ -106,7 +107,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                     let torn = self.format.torn_entry(&image, key);
                     match torn {
                         //= docs/protocol/sherman.md S24b
-                        // The client that wrote this entry is gone. This client writes the whole entry again.
+                        // The client that was writing this entry is gone. So this client may overwrite the whole entry.
                         Some(slot) if self.format.accept(&image).is_ok() => Place::Present(slot),
                         _ => {
                             match Box::pin(self.mend(v, guard, at, &mut image)).await? {
@@ -145,8 +146,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                         range.start = word.end;
                         v.write(at.add(word.start as u64), &image[word]).await?;
                     }
-                    // If only some lines of the entry were written when this client failed, the next writer must find
-                    // the lock word suspect.
+                    // If this client fails now, possibly only some lines of the entry are written. Then the next writer
+                    // must find the lock word suspect.
                     if range.start / LINE_BYTES != (range.end - 1) / LINE_BYTES {
                         guard.doubt_if_lost();
                     }
@@ -199,7 +200,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// Returns whether a change under this lock may have failed midway, so that torn bytes may stay torn.
+    /// Returns whether an earlier change under this lock may have failed midway. If so, torn bytes may stay torn for
+    /// ever.
     pub(crate) fn is_doubtful<V: Verbs>(&self, guard: &Guard<'_, V>) -> bool {
         guard.in_doubt() && !self.options.flaws().forgets_doubt
     }
@@ -209,14 +211,15 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         self.format.is_unborn(image) && !self.options.flaws().waits_for_unborn
     }
 
-    /// Returns the forwarding address of an image whose header is dead. The header's line is never torn.
+    /// Returns the forwarding address of an image whose header is dead. The header lies in one line, so it can be read
+    /// even if the image is torn.
     fn forward(&self, image: &[u8]) -> Option<u64> {
         let header = self.format.header(image).ok()?;
         (header.state == NodeState::Dead).then_some(header.sibling)
     }
 
     /// Releases the lock, because the node does not cover the key, or cannot be written now. `forward` is the
-    /// forwarding address if the header is dead.
+    /// forwarding address if the header is dead. Returns what the writer does next.
     async fn turned_away<V: Verbs>(
         &self,
         guard: Guard<'_, V>,
@@ -233,7 +236,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 Away::Wait(Why::Changing)
             }
             Err(CheckFailure::Torn { .. }) => match forward {
-                // The memory of a dead node is being written for its next life, perhaps by a client that has died.
+                // The header is that of a dead node, but other lines are those of the next node in this memory. The
+                // client that writes the next node may have died.
                 //= docs/protocol/sherman.md S26
                 Some(forward) => Away::Stale(follow(forward)),
                 // A WRITE of an earlier lock holder is still being executed.
@@ -244,17 +248,17 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     }
 
     /// Returns whether a writer that finds this locked node linked but unborn must make it live. It must do so for a
-    /// root, whose creator may have failed, and for a node of a format that is written whole. In all other cases the
-    /// node is the right one of a split. The splitting client makes it live, or a writer of the left node finishes the
-    /// split.
+    /// root, because the client that created the root may have failed, and for a node of a format that is written
+    /// whole. In all other cases the node is the right one of a split, and the splitting client or a writer of the left
+    /// node makes it live.
     pub(crate) fn opens_here(&self, at: RemotePtr, image: &[u8]) -> Result<bool, IndexError> {
         let header = self.format.header(image).map_err(|e| failure(at, e))?;
         Ok(header.fences == FenceKeys::ALL || self.format.state_word().is_none())
     }
 
-    /// Returns whether a node from which an entry was removed has a neighbour and should be merged with it. The write
-    /// has checked only the lines of the header and of the entry, so corrupt bytes elsewhere are found only here. They
-    /// are reported as an error with an unknown effect, although the entry was removed.
+    /// Returns whether a node from which an entry was removed is sparse and has a neighbour with which it could be
+    /// merged. The write has checked only the lines of the header and of the entry, so corrupt bytes elsewhere are
+    /// found only here. They cause an error with an unknown effect, although the entry was removed.
     fn is_lonely(&self, at: RemotePtr, image: &[u8]) -> Result<bool, IndexError> {
         let bad = |e| failure(at, e);
         // A node that covers all keys has no neighbour.
@@ -293,8 +297,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     }
 }
 
-/// Returns whether a writer that holds the lock beside sharers can continue: the node needs no change of more than one
-/// entry, and none that was left unfinished.
+/// Returns whether a writer that holds the lock beside sharers can continue. It cannot if it must change more than one
+/// entry, or must finish a change that another client has left unfinished.
 const fn is_for_one_entry(judged: &Result<Judged, CheckFailure>) -> bool {
     matches!(
         judged,

@@ -1,5 +1,5 @@
-//! The part of a member in a census. It records the blocks that leave its free memory. Later it marks the listed
-//! blocks that it holds or has recorded.
+//! The part of a member in a census. First, the member records the blocks that leave its stock. Later, it clears the
+//! bits of the listed blocks that it holds or has recorded.
 //!
 //! Each look of a compute node does the next step. Nothing here waits for other members.
 
@@ -40,13 +40,13 @@ impl Drop for Telling<'_> {
 
 impl Reclaim {
     /// Returns whether operations of an earlier membership still run, although a census may have given their blocks to
-    /// others. Then blocks that come back are forgotten, because the allocator does not know to which membership their
-    /// operation belongs. Call it in the section of a pool or of the limbo.
+    /// others. If so, blocks that come back are forgotten, because the allocator does not know to which membership
+    /// their operation belongs. Call it in the section of a pool or of the limbo.
     pub(crate) fn forgets_blocks(&self) -> bool {
         //= docs/protocol/recovery.md V23
         // Relaxed: the caller is in the section of a pool or of the limbo. `forget_memory` stores the value before it
-        // enters these sections. So a caller whose section comes later sees the value, and what an earlier caller has
-        // put back is forgotten there.
+        // enters these sections. So a caller whose section comes later sees the value. If the caller's section comes
+        // earlier, `forget_memory` forgets the blocks that the caller puts back.
         let until = self.forgets.load(Ordering::Relaxed);
         until > 0 && {
             let forgets = self.epochs.oldest().is_some_and(|oldest| oldest < until);
@@ -77,7 +77,8 @@ impl Allocator {
         });
     }
 
-    /// Learns what an image of the area says about the census, and returns it if this compute node must answer.
+    /// Learns the word of the census from an image of the area. Returns the census if this compute node must still
+    /// answer it.
     #[inline(never)]
     pub(super) fn look_at_census(
         &self,
@@ -91,7 +92,8 @@ impl Allocator {
         answers.then(|| Box::new(CensusLook { word, slot }))
     }
 
-    /// Answers the census that a look has found, if this compute node can.
+    /// Answers the census that a look has found. If this compute node cannot answer yet, returns without an answer, and
+    /// the next look tries again. If its record has overflowed, ends the census.
     ///
     /// # Errors
     /// Returns [`AllocError::Corrupt`] if a list of the census cannot be read, and the errors of verbs. The next look
@@ -126,7 +128,7 @@ impl Allocator {
     }
 
     /// Clears the bits of the blocks that this compute node holds or has recorded, in all lists. Returns `false` if
-    /// some lists are left, or if the census has left this phase.
+    /// some lists are left for the next look, if the record is not complete, or if the census has left this phase.
     async fn mark_holdings<V: Verbs>(
         &self,
         v: &V,
@@ -163,7 +165,8 @@ impl Allocator {
             (next, number) = (list.next, number + 1);
             //= docs/protocol/reclaim.md R7a
             if reclaim.is_due(v) {
-                // The compute node is announced before the next list.
+                // A round is due, so this stops here. The compute node announces itself before it goes on with the next
+                // list.
                 reclaim
                     .membership
                     .with(|m| m.marked = Some((look.word, next, number)));
@@ -184,7 +187,8 @@ impl Allocator {
         for pool in &self.pools {
             complete &= pool.with(|p| {
                 p.add_holdings(&mut holdings, recorded);
-                // A record that is full does not get the next block, so this belongs to the same section.
+                // A block that is taken later may not fit into the record. So the record is checked in the section that
+                // has read it.
                 p.is_recorded()
             });
         }
@@ -192,7 +196,7 @@ impl Allocator {
         (holdings, complete)
     }
 
-    /// Ends the census, if one is being taken: a record is lost or incomplete.
+    /// Ends the census, if one is being taken. Call this if a record is lost or incomplete.
     pub(super) async fn close_census<V: Verbs>(&self, v: &V, reclaim: &Reclaim) -> Result<(), AllocError> {
         //= docs/protocol/recovery.md V22
         let at = reclaim.area.census();
@@ -202,29 +206,29 @@ impl Allocator {
             if found == word {
                 break;
             }
-            // The census has got to its next phase, or is over.
+            // The census has entered its next phase, or has ended.
             word = found;
         }
         Ok(())
     }
 
-    /// Ends the census of which this compute node knows, when it leaves: its record is lost. The requests are posted,
-    /// not awaited.
+    /// Ends the census of which this compute node knows, because the compute node leaves and its record is lost. The
+    /// requests are posted, not awaited.
     pub(super) fn quit_census<V: Verbs>(&self, v: &V, reclaim: &Reclaim, census: CensusWord) {
         self.pools.iter().for_each(|pool| pool.with(NodePool::end_record));
         if census.is_closed() || reclaim.options.flaws().leaves_open {
             return;
         }
         //= docs/protocol/recovery.md V22
-        // The census may have got from the first phase to the second one. It does not go back.
+        // The census may enter the second phase between the two CASes, but never returns to the first phase.
         for word in [census.recording(), census.asking()] {
             v.cas(reclaim.area.census(), word.0, word.closed().0).detach();
         }
     }
 
     /// Forgets the stock of this compute node, because a census may have given its blocks to others while this compute
-    /// node was not a member. Returns the epoch in which operations begin now; all operations of earlier memberships
-    /// began in earlier epochs.
+    /// node was not a member. Returns the epoch in which operations must begin from now on. All operations of earlier
+    /// memberships began in earlier epochs.
     pub(super) async fn forget_memory<V: Verbs>(&self, v: &V, reclaim: &Reclaim) -> Result<u64, AllocError> {
         //= docs/protocol/recovery.md V23
         let epoch = v.faa(reclaim.area.epoch(), 1).await? + 1;
@@ -233,7 +237,8 @@ impl Allocator {
         reclaim.forgets.store(epoch, Ordering::Relaxed);
         reclaim.limbo.with(|limbo| {
             core::mem::take(limbo);
-            // This happens within one section, so that no held block of the earlier membership gets into the limbo.
+            // The pools are emptied within the section of the limbo, so that no held block of the earlier membership
+            // gets into the limbo.
             self.pools.iter().for_each(|pool| pool.with(NodePool::forget));
         });
         Ok(epoch)

@@ -10,7 +10,7 @@ use super::Reclaim;
 use crate::members::{SlotWord, Standing};
 use crate::{AllocError, Allocator};
 
-/// A join in progress. If it is dropped, another client may try.
+/// A join in progress. If it is dropped, another client may join instead.
 struct Joining<'r, 'v, V: Verbs> {
     reclaim: &'r Reclaim,
     v: &'v V,
@@ -26,17 +26,17 @@ impl<V: Verbs> Drop for Joining<'_, '_, V> {
             }
         });
         if let Some((slot, word)) = self.posted {
-            // This CAS expects the word of this member, so it does nothing if the first CAS failed. It follows the
-            // first CAS on the same queue pair.
+            // The CAS that takes the slot may still be in flight. This second CAS frees the slot again. It follows the
+            // first one on the same queue pair, and has no effect if the first one found another word.
             self.v.cas(self.reclaim.area.slot(slot), word.0, 0).detach();
         }
     }
 }
 
-/// Leases for which a client waits for another client's join.
+/// Number of leases for which a client waits for another client's join.
 const JOIN_LEASES: u64 = 8;
-/// Shortest time for which a client waits for another client's join. A compute node learns its lease only while it
-/// joins, and a thread may not run for long on a busy machine.
+/// Shortest time limit for the wait for another client's join. It is long because a compute node learns its lease only
+/// while it joins, and because a busy machine may not run a thread for a long time.
 const JOIN_LEAST: Nanos = Nanos::from_millis(10_000);
 
 /// Returns the time for which a client waits for another client's join. `lease` is 0 if it is not known yet.
@@ -48,7 +48,8 @@ pub(super) fn patience(lease: Nanos) -> Nanos {
 const FIRST_WORDS: u32 = 32;
 
 impl Reclaim {
-    /// Records that the other members have removed this compute node, or are about to remove it.
+    /// Ends this compute node's membership `mine`, because other members have expelled it, or are about to do so. Does
+    /// nothing if the compute node has joined again since.
     pub(super) fn lost(&self, mine: SlotWord) {
         self.membership.with(|m| {
             // Another client may have noticed this earlier, and joined again.
@@ -81,7 +82,7 @@ impl Reclaim {
         let before = roster.number_of(v.client().0);
         let unsettled = roster.gate().unsettled(v.client().0);
         //= docs/protocol/recovery.md V1
-        // When the client enlists again, a fence of its earlier member no longer includes it. So its earlier requests
+        // Once the client enlists again, a fence of its earlier member no longer fences its earlier requests. So they
         // must have landed before.
         if before != 0
             && before != mine.number()
@@ -107,8 +108,8 @@ impl Reclaim {
             Err(ControlError::NoSuchNode { .. }) => self.membership.with(|m| m.fences_nobody = true),
             Err(e) => return Err(e.into()),
         }
-        // A member that removes this one marks the slot before it fences. So either this READ sees the mark,
-        // or the fence includes this client.
+        // A member that expels this one marks the slot before it fences. So either this READ sees the mark, or the
+        // fence includes this client.
         let found = SlotWord(v.word(self.area.slot(slot)).await?);
         if found.is_of(mine) {
             if before != 0 && before != mine.number() {
@@ -147,7 +148,7 @@ impl Allocator {
             let image = v.read(reclaim.area.at, reclaim.area.bytes()).await?;
             let epoch = image.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
             let Some((slot, _)) = reclaim.area.looks(&image).find(|(_, look)| look.word.is_free()) else {
-                // Some of these members may be dead.
+                // No slot is free, but some of the members may be dead and can be expelled.
                 let taken: super::round::Looks = reclaim.area.looks(&image).collect();
                 drop(image);
                 if let Some(asked) = asked {
@@ -184,8 +185,8 @@ impl Allocator {
                 continue;
             }
             //= docs/protocol/reclaim.md R5
-            // Blocks that were freed before the slot was taken had already been unlinked, so no later READ
-            // finds a link to them.
+            // Until the slot was taken, other members freed blocks without regard to this one. These blocks had been
+            // unlinked, so no READ from now on finds a link to them.
             //= docs/protocol/recovery.md V12
             let line = v.read(reclaim.area.at, FIRST_WORDS).await?;
             let mut epoch = line.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));

@@ -24,8 +24,8 @@ impl Drop for Landing<'_> {
 }
 
 impl Allocator {
-    /// Waits until this client's WRITEs to blocks that it gave back have landed, by posting READs behind
-    /// them. Without such blocks it posts nothing.
+    /// Waits until this client's WRITEs to blocks that it gave back have landed, by posting READs behind them. Posts
+    /// nothing if there are no such blocks.
     ///
     /// # Errors
     /// Returns the error of a READ. The WRITEs then count as not landed.
@@ -51,9 +51,8 @@ impl Allocator {
 }
 
 impl Allocator {
-    /// Returns a seat for a client of this connection; `None` if nothing is reclaimed. It may be the seat of
-    /// an earlier client, and may contain that client's [forgotten](dm_sync::epoch::Running::forget)
-    /// operations.
+    /// Returns a seat for a client of this connection; `None` if nothing is reclaimed. If an earlier client of this
+    /// connection has left a seat with [forgotten](dm_sync::epoch::Running::forget) operations, returns that seat.
     pub fn seat<V: Verbs>(&self, v: &V) -> Option<Seat> {
         let reclaim = self.reclaim.as_ref()?;
         let left = reclaim.abandoned_of(v.client());
@@ -61,7 +60,8 @@ impl Allocator {
     }
 
     /// Takes back a client's seat. If the seat has forgotten operations, they stay announced until the next client of
-    /// this connection has prepared its seat. Otherwise, the compute node leaves the pool if this was its last client.
+    /// this connection has prepared its seat. If it has none and this was the last client of the compute node, the
+    /// compute node leaves the pool.
     pub fn vacate<V: Verbs>(&self, v: &V, seat: Seat) {
         //= docs/protocol/reclaim.md R2a
         if let Some(reclaim) = self.reclaim.as_ref().filter(|_| seat.has_forgotten()) {
@@ -82,7 +82,7 @@ impl Reclaim {
     }
 
     /// Returns whether this seat, or a seat that earlier clients of this connection have left, has forgotten
-    /// operations. Call it in a section.
+    /// operations. Returns `false` while `seat` runs an operation. Call it in a section.
     pub(super) fn has_forgotten(&self, client: ClientId, seat: &Seat) -> bool {
         let left = || self.abandoned.with(|all| all.iter().any(|(of, _)| *of == client));
         !seat.is_running() && (seat.has_forgotten() || left())
@@ -100,7 +100,8 @@ impl Reclaim {
         }
     }
 
-    /// Posts READs, and returns whether they prove that all earlier requests of this client have landed.
+    /// Reads a word from each memory node, one after the other. Returns whether all answers together prove that no
+    /// earlier request of this client can still land.
     pub(super) async fn all_landed<V: Verbs>(&self, v: &V, memory_nodes: u16) -> bool {
         for node in 0..memory_nodes {
             let at = RemotePtr::new(NodeId(node), 0).unwrap_or(RemotePtr::NULL);

@@ -19,25 +19,24 @@ pub struct ReclaimOptions {
     pub looks: u32,
     /// Retry limit for taking a slot; exceeding it is a typed error.
     pub attempts: u32,
-    /// Lets operations begin in the epoch of the last [`Allocator::turn`] instead of the current one. So memory that a
-    /// client has read since the turn before is not reused. This is for compute nodes that remember addresses and do
-    /// not check which node is there now.
+    /// Lets operations begin in the epoch of the last [`Allocator::turn`] instead of the current one. So memory whose
+    /// address a client has read since the turn before the last one is not reused. This is for compute nodes that
+    /// remember addresses and do not check which node is there now.
     ///
     /// [`Allocator::turn`]: crate::Allocator::turn
     pub remembers: bool,
-    /// Errors that no paper has published, for study; each has a counterexample.
+    /// Deliberate errors, for study. Each has a counterexample.
     #[cfg(feature = "study")]
     pub flaws: super::ReclaimFlaws,
 }
 
 /// Default of [`ReclaimOptions::period`].
 pub const DEFAULT_PERIOD: Nanos = Nanos::from_micros(1_000);
-/// The fewest periods of a lease. Four periods are a little longer than one of the default's 16 parts and the round
-/// trip of a look. So a look after four periods counts, and a dead member is found little more than a lease after its
-/// death.
+/// Minimum number of periods in a lease. With the default of 16 parts, a part of a lease and the round trip of a look
+/// together take a little less than four periods. So a look that is posted four periods after a counted one counts too,
+/// and a dead member is found little more than a lease after its death.
 const PERIODS_MIN: u64 = 62;
-/// A period is divided by this while a member may soon be expelled, or while the shares of a dead member are being
-/// given back.
+/// A period is divided by this while a member may soon be expelled, or while the counts of sharers are being reset.
 const HURRY: u64 = 4;
 /// Default of [`ReclaimOptions::operations`].
 pub const DEFAULT_OPERATIONS: u32 = 64;

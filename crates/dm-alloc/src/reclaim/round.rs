@@ -15,7 +15,7 @@ use crate::limbo::Limbo;
 use crate::members::{Look, Membership, SlotWord, Standing};
 use crate::{AllocError, Allocator};
 
-/// The slots that a round has read. The list is stored inline unless a pool has unusually many members.
+/// The slots that a round has read. The list needs no allocation for up to 16 slots.
 pub(super) type Looks = smallvec::SmallVec<[(u16, Look); 16]>;
 
 /// One client's part in this compute node's rounds.
@@ -52,14 +52,14 @@ struct Announcement {
     /// The slot's last known word, and the word to write.
     word: SlotWord,
     next: SlotWord,
-    /// Whether the beat must change, because the slot's word might not: the epoch can be the same as before, or an
-    /// earlier CAS can land first.
+    /// Whether the beat must change, because this announcement might not change the slot's word. This is so if the
+    /// epoch is the same as before, or if an earlier CAS can land first.
     beat: bool,
 }
 
 impl Allocator {
-    /// Does the compute node's round if it is due or `now` is set. If another client is in a round, this one only
-    /// announces the compute node and looks at the slots. It does so if an announcement is overdue or `now` is set.
+    /// Does the compute node's round if it is due or `now` is set. If another client is in a round, and an announcement
+    /// is overdue or `now` is set, this client only announces the compute node and looks at the slots.
     pub(super) async fn round<V: Verbs + Control>(&self, v: &V, now: bool) -> Result<(), AllocError> {
         let Some(reclaim) = &self.reclaim else {
             return Ok(());
@@ -122,7 +122,7 @@ impl Allocator {
         reclaim: &Reclaim,
         part: &Part<'_>,
     ) -> Result<(), AllocError> {
-        // These come before the READ is posted, so that the READ sees the slots as they are now or later.
+        // The state is taken before the READ is posted, so that the READ sees the slots as they are now or later.
         let asked = reclaim.membership.with(|m| reclaim.look_counts(v, m));
         let questions = self.roster.questions();
         let before = reclaim.membership.with(|m| (m.gate, m.orphan));
@@ -152,7 +152,8 @@ impl Allocator {
             if let Some(census) = census {
                 done = done.and(match self.after_census(v, reclaim, &census).await {
                     Err(e) if !e.is_fenced() => {
-                        // The next look tries again. Operations do not depend on it.
+                        // The error is only logged, because the next look tries again and operations do not depend on
+                        // the census.
                         tracing::debug!("a census was not answered: {e}");
                         Ok(())
                     }
@@ -193,8 +194,8 @@ impl Allocator {
     }
 
     /// Announces the epoch of this compute node's oldest running operation, and frees the blocks whose tags are below
-    /// every member's announced epoch. Returns the number of the next member and the other members' slots. Also
-    /// returns the states of the gate and of a census, if this compute node may have to act on them.
+    /// every member's announced epoch. Returns the number that the next member will draw and the other members' slots.
+    /// Also returns the state of the gate and that of a census, each only if this compute node may have to act on it.
     async fn announce<V: Verbs>(
         &self,
         v: &V,
@@ -214,8 +215,8 @@ impl Allocator {
         };
         //= docs/protocol/reclaim.md R3
         let area = &reclaim.area;
-        // The chain is posted in the same step in which it is recorded. So a client that is delayed here has
-        // already announced its compute node.
+        // The chain is posted in the same step in which the announcement is recorded. So if this client is delayed
+        // after that, it has already posted the announcement that the record shows.
         let chain = v.chain(NodeId(0));
         let (cas, image) = if next == word {
             let chain = chain.faa(area.beat(slot), 1);
@@ -238,7 +239,8 @@ impl Allocator {
             .collect();
         let own = match cas {
             Some(found) if found == word.0 => next,
-            // This is another client's announcement, or an abandoned one. It suffices until the next round.
+            // The CAS has failed, because another client's announcement or an abandoned one has landed. That
+            // announcement suffices until the next round.
             Some(found) => SlotWord(found),
             None => looks
                 .iter()
@@ -324,8 +326,8 @@ impl Reclaim {
         self.membership.with(|m| {
             let mut silent = Vec::new();
             //= docs/protocol/reclaim.md R7
-            // Two looks that were posted at the same time do not count twice, because no part of a lease lies
-            // between them.
+            // Of two looks that were posted at the same time only one counts, because no part of a lease lies between
+            // them.
             if m.counted != asked {
                 return silent;
             }
@@ -350,8 +352,8 @@ impl Reclaim {
         self.last_round.store(at.0, Ordering::Relaxed);
     }
 
-    /// Returns the announcement to post now; `None` if this compute node is no longer the member that
-    /// announced `mine`.
+    /// Records and returns the announcement to post now. Returns `None` if this compute node is no longer the member
+    /// that announced `mine`.
     fn next_announcement<E: Env>(&self, env: &E, mine: SlotWord) -> Option<Announcement> {
         self.membership.with(|m| {
             let (slot, word) = match m.standing {
@@ -388,8 +390,9 @@ impl Reclaim {
         });
     }
 
-    /// Returns the number of looks counted so far if the next look may count too. It may count if a part of a
-    /// lease has passed since the last counted look.
+    /// Returns the number of looks counted so far, if a look that is posted now may count too. It may count if a part
+    /// of a lease has passed since the last counted look ended. Returns `None` if it may not, or if this compute node
+    /// fences nobody.
     pub(super) fn look_counts<E: Env>(&self, env: &E, m: &Membership) -> Option<u64> {
         let part = Nanos(m.lease.0 / u64::from(self.options.parts()));
         let counts = self.options.watches() && !m.fences_nobody && env.elapsed(m.looked, part);
@@ -398,8 +401,9 @@ impl Reclaim {
 }
 
 impl Allocator {
-    /// Removes a silent member: marks its slot, fences the member, frees its locks, and then frees its slot. If the
-    /// locks can be shared, the slot stays until the counts of sharers are reset. Does nothing if the slot has changed.
+    /// Expels a silent member: marks its slot, fences the member, frees its locks, and then frees its slot. If the
+    /// locks can be shared, this does not free the slot, because the counts of sharers must be reset before that. Does
+    /// nothing if the slot's word is no longer `word`.
     async fn expel<V: Verbs + Control>(
         &self,
         v: &V,
@@ -417,7 +421,8 @@ impl Allocator {
         self.fence_and_sweep(v, reclaim, member).await?;
         //= docs/protocol/recovery.md V10
         if self.roster.shares() {
-            // The next look shuts the gate. The slot stays until the counts of sharers were reset.
+            // The slot stays marked until the counts of sharers are reset. The next look begins this by shutting the
+            // gate.
             return Ok(());
         }
         if v.cas(at, marked.0, 0).await? == marked.0 {

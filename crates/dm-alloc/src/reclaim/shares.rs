@@ -46,8 +46,8 @@ impl GateLook {
 }
 
 impl Allocator {
-    /// Learns what an image of the area says about the gate. Returns the look if this compute node may have to act on
-    /// it.
+    /// Learns the word of the gate from an image of the area. Returns the state of the gate if this compute node may
+    /// have to act on it, that is, if the gate is shut or a slot is marked.
     #[inline(never)]
     pub(super) fn look_at_gate(
         &self,
@@ -64,13 +64,14 @@ impl Allocator {
         work.then(|| Box::new(look))
     }
 
-    /// Returns whether this client has ended shares whose requests may still land, while the counts wait to be reset.
+    /// Returns whether the gate is shut and this client has unsettled shares.
     pub(super) fn is_to_settle<V: Verbs>(&self, v: &V) -> bool {
         let (gate, client) = (self.roster.gate(), v.client().0);
         self.roster.shares() && gate.is_shut(client) && gate.unsettled(client) > 0
     }
 
-    /// Waits until the requests of this client's ended shares have landed.
+    /// Settles this client's shares: reads a word from each memory node, so that the requests of its ended shares have
+    /// landed. If a READ fails, the shares stay unsettled.
     pub(super) async fn settle<V: Verbs>(&self, v: &V, reclaim: &Reclaim) {
         let (gate, client) = (self.roster.gate(), v.client().0);
         let unsettled = gate.unsettled(client);
@@ -97,8 +98,8 @@ impl Allocator {
     }
 
     /// Does this compute node's next step after a look at the gate. `known` is the latest word of the gate that was
-    /// read before the look was posted. `was_orphan` is that word if its member had no slot in the look before this
-    /// one.
+    /// read before the look was posted. `was_orphan` is the word that the look before this one found, if the member
+    /// that it names had no slot in that look.
     ///
     /// # Errors
     /// Returns the errors of verbs, of the control plane and of the sweep. The next look tries again.
@@ -174,7 +175,8 @@ impl Allocator {
     }
 
     /// Resets the counts of sharers, frees the slots of the marked members, and opens the gate. All other members must
-    /// have answered.
+    /// have answered. Does nothing if the gate has changed since the look, or if clients of this compute node have
+    /// unsettled shares.
     async fn reset_shares<V: Verbs + Control>(
         &self,
         v: &V,
@@ -193,12 +195,13 @@ impl Allocator {
             let may = self.roster.is_clear(look.own) && m.gate.order() == look.gate.order();
             may.then(|| self.roster.gate().occupy(v.client().0))
         });
-        // If this client is dropped or fails from here on, its pass stays unsettled. Then this compute node resets
-        // nothing before the client's requests have landed.
+        // If this client is dropped or fails from here on, its pass counts as an unsettled share. Then no client of
+        // this compute node resets the counts before this client's requests have landed.
         let Some(pass) = pass else {
             return Ok(());
         };
-        // An earlier client of this compute node may have been dropped after it had posted the CAS that opens the gate.
+        // The gate's word is read again, because an earlier client of this compute node may have been dropped after it
+        // had posted the CAS that opens the gate.
         let found = GateWord(v.word(reclaim.area.gate()).await?);
         if found != look.gate {
             v.local(LocalStep::Section).await;
@@ -223,7 +226,7 @@ impl Allocator {
     }
 
     /// Fences a marked member, ends the census, and frees the member's locks. Does nothing if a client of this compute
-    /// node has done so.
+    /// node has already done this.
     pub(super) async fn fence_and_sweep<V: Verbs + Control>(
         &self,
         v: &V,

@@ -39,9 +39,9 @@ impl Drop for Pinned<'_> {
 }
 
 impl Allocator {
-    /// Runs a part of a round, or of a census, as an operation of its own. Returns `None` if the compute node is not a
-    /// member, or if this client is not enlisted in its group. If `work` fails or is dropped, the operation stays
-    /// announced until this client's requests have landed (R2a).
+    /// Runs `work`, which is a part of a round or of a census, as an operation of its own. Returns `None` if the
+    /// compute node is not a member, or if this client is not enlisted in its group. If `work` fails or is dropped, the
+    /// operation stays announced until this client's requests have landed (R2a).
     pub(crate) async fn within<V: Verbs, T, E>(
         &self,
         v: &V,
@@ -69,11 +69,11 @@ impl Allocator {
         Ok(Some(done))
     }
 
-    /// Runs `work` as an operation of its own, beside the operation of this client that runs now. It is meant for
+    /// Runs `work` as an operation of its own, beside the operation that this client runs now. Use this for
     /// housekeeping whose result that operation does not need. Returns `None`, without running `work`, if the compute
     /// node is not a member at the moment, or if this client is not enlisted in its group. If `work` fails or is
-    /// dropped, it stays announced until this client's requests have landed (R2a), although the client's own operation
-    /// may end before.
+    /// dropped, its operation stays announced until this client's requests have landed (R2a), even if the client's own
+    /// operation ends before.
     ///
     /// # Errors
     /// Returns the errors of `work`.
@@ -88,9 +88,9 @@ impl Allocator {
         }
     }
 
-    /// Runs `work` as an operation of this compute node: memory that it reads is not reused before it ends. It is meant
-    /// for work that belongs to no client, such as filling a cache. If `work` fails or is dropped, it stays announced
-    /// until this client's requests have landed (R2a).
+    /// Runs `work` as an operation of this compute node, so that memory that `work` reads is not reused before `work`
+    /// ends. Use this for work that belongs to no client, such as filling a cache. If `work` fails or is dropped, its
+    /// operation stays announced until this client's requests have landed (R2a).
     ///
     /// # Errors
     /// Returns the errors of [`Allocator::prepare`] and of `work`.
@@ -120,8 +120,8 @@ impl Allocator {
         Ok(done)
     }
 
-    /// Does a round like [`Allocator::collect`], without a seat of the caller. Three such rounds on every compute node
-    /// free all blocks that were retired before the first round.
+    /// Does a round like [`Allocator::collect`], with a seat of its own. Three such rounds on every compute node free
+    /// all blocks that were retired before the first round, unless an operation that began before still runs.
     ///
     /// # Errors
     /// Returns the errors of [`Allocator::prepare`].

@@ -5,12 +5,12 @@ use dm_verbs::{Control, ControlReply, ControlRequest, Nanos, NodeId, RESERVED_BY
 use crate::superblock::PAGE;
 use crate::{AllocError, Allocator, members};
 
-/// Maximum number of rounds in which a client learns that a member is gone. It needs the answers to two questions, and
-/// each round can answer one.
+/// Maximum number of rounds that a client does to learn that a member is gone. It must ask twice (V5), and each round
+/// can answer one question.
 const ROUNDS: u32 = 8;
-/// Leases after which a client no longer waits for a member to announce itself or to be expelled.
+/// Maximum number of leases for which a client waits until a member has announced itself or was expelled.
 const LEASES: u64 = 8;
-/// Part of a lease between two rounds.
+/// Between two rounds, a client waits for a lease divided by this number.
 const PARTS: u64 = 16;
 
 /// The members of a pool, as one look found them.
@@ -32,8 +32,8 @@ impl Members {
         member != 0 && !self.active.contains(&member) && !self.expelled.contains(&member)
     }
 
-    /// Returns whether no member has left or was marked as expelled up to `later`. Returns `false` also if another
-    /// member has joined meanwhile, because it may have been expelled already.
+    /// Returns whether all members of this look are still active in the look `later`, and no member was being expelled.
+    /// Also returns `false` if another member has joined in between, because it may have been expelled already.
     pub fn are_all_in(&self, later: &Self) -> bool {
         let stayed = self.active.iter().all(|member| later.active.contains(member));
         self.next == later.next && self.expelled.is_empty() && stayed
@@ -45,7 +45,8 @@ impl Members {
 pub struct PoolBytes {
     /// Memory that the memory nodes have handed out, without the pool's own tables.
     pub allocated: u64,
-    /// Memory that this compute node holds in free lists, in its limbo, and in chunks.
+    /// Memory that this compute node holds in free lists, in its limbo, and in rests of chunks, and memory that it can
+    /// never use.
     pub own: u64,
     /// Free blocks in the depots, and the magazines that list them.
     pub depots: u64,
@@ -82,8 +83,8 @@ impl Allocator {
         self.reclaim.as_ref().map_or(Nanos(0), lease)
     }
 
-    /// Does rounds until every other member has announced itself or was expelled, and returns the number of members
-    /// that have lost their slots. This takes about one lease if a member is silent.
+    /// Does rounds until every other member has announced itself or has lost its slot, for at most eight leases.
+    /// Returns the number of members that have lost their slots. This takes about one lease if a member is silent.
     ///
     /// # Errors
     /// Returns the errors of [`Allocator::prepare`].
@@ -108,9 +109,9 @@ impl Allocator {
         }
     }
 
-    /// Fences `member`, which has no slot, and frees its locks in the pool's tables. Returns the number of locks.
-    /// Returns `None` if the member is not known to be gone: its number is that of this compute node, or will be drawn
-    /// soon.
+    /// Fences `member`, which has no slot, and frees its locks in the pool's tables. Returns the number of freed locks.
+    /// Returns `None` if this compute node cannot find out that the member is gone, for example because the number is
+    /// its own or will be drawn soon.
     ///
     /// # Errors
     /// Returns the errors of [`Allocator::prepare`] and of the sweep.
@@ -170,7 +171,7 @@ impl Allocator {
     }
 }
 
-/// Waits until this time has passed, as the world measures limits.
+/// Waits until `time` has passed, as [`Env::elapsed`](dm_verbs::Env::elapsed) measures it.
 pub async fn rest<V: Verbs>(v: &V, time: Nanos) {
     let since = v.now();
     while !v.elapsed(since, time) {

@@ -104,8 +104,8 @@ fn threads_and_coroutines_of_two_compute_nodes_never_share_a_byte() {
             .collect::<Vec<_>>()
     });
     assert_eq!(assert_disjoint(blocks), 1600);
-    // 800 blocks of three classes. Concurrent requests shared a chunk, so each class has one open chunk per memory
-    // node.
+    // The 800 blocks are of three classes. Concurrent requests shared a chunk, so each class has one open chunk per
+    // memory node.
     for a in &shared {
         let stats = a.stats();
         let used: u64 = 200 * (1024 + 64 + 1152 + 64);
@@ -157,7 +157,7 @@ fn all_full_is_an_error_and_a_freed_block_goes_to_its_own_size_only() {
             nodes_tried: 2
         }
     );
-    // Two memory nodes of 128 KiB less a page: smaller chunks are fetched when whole ones no longer fit.
+    // Each of the two memory nodes has 128 KiB less a page. Smaller chunks are fetched when whole ones no longer fit.
     assert_eq!(assert_disjoint(blocks.iter().copied()), 2 * 124);
     assert_eq!(
         alloc(&v, &a, 64, None),
@@ -209,7 +209,7 @@ fn a_node_that_cannot_be_asked_is_passed_over() {
     world.cut(NodeId(0), dm_loopback::Trouble::Unreachable);
     assert_eq!(alloc(&v, &a, 64, None).unwrap().node(), NodeId(1));
     world.cut(NodeId(1), dm_loopback::Trouble::Unreachable);
-    // This compute node still has its chunk of node 1; only a new chunk needs the control plane of node 1.
+    // The allocator still has a chunk of node 1. It needs the control plane of node 1 only for a new chunk.
     assert_eq!(alloc(&v, &a, 64, None).unwrap().node(), NodeId(1));
     assert!(matches!(
         alloc(&v, &a, CHUNK as u32, None),
@@ -258,7 +258,8 @@ fn fresh_blocks_are_zero() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// Any mix of sizes, wishes and frees: blocks in use are disjoint, and reuse stays within a size.
+    /// Blocks in use are disjoint, and a block is reused only for its size, with any mix of sizes, preferred memory
+    /// nodes and frees.
     #[test]
     fn blocks_in_use_never_overlap(
         ops in proptest::collection::vec((1u32..3000, 0u16..4, proptest::bool::weighted(0.4)), 1..200),

@@ -1,4 +1,4 @@
-//! A census finds the blocks that nobody has, and no others, whatever the members do meanwhile.
+//! A census finds exactly the lost blocks, whatever the members do meanwhile.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::collections::BTreeSet;
@@ -119,14 +119,14 @@ fn until(members: &[&Node], step: impl AsyncFn() -> Result<CensusStep, AllocErro
     CensusStep::Waits
 }
 
-/// Takes the steps from the beginning to the walk.
+/// Takes the steps of a census up to the beginning of the walk.
 fn record(census: &mut Census<'_, Endpoint>, members: &[&Node]) {
     assert_eq!(until(members, async || census.told().await), CensusStep::Done);
     block_on(census.grace()).unwrap();
     assert_eq!(until(members, async || census.quiet().await), CensusStep::Done);
 }
 
-/// Takes the steps from the walk, which has reached `reached`, to the question.
+/// Takes the steps of a census from the end of the walk, which has reached the blocks `reached`, to the question.
 fn ask(census: &mut Census<'_, Endpoint>, members: &[&Node], reached: &[RemotePtr]) {
     census.know(reached);
     assert_eq!(block_on(census.know_depots()).unwrap(), CensusStep::Done);
@@ -144,7 +144,8 @@ fn addresses(blocks: &[Block]) -> Vec<RemotePtr> {
     blocks.iter().map(|block| block.at).collect()
 }
 
-/// Takes all blocks that were handed out before, from this compute node's free lists and the depots.
+/// Takes the blocks that were handed out before, from this compute node's free lists and the depots, until the
+/// allocator returns a fresh block.
 fn used_before(node: &Node) -> Vec<Block> {
     let mut got = Vec::new();
     loop {
@@ -218,11 +219,11 @@ fn blocks_that_a_member_takes_during_the_census_are_not_lost() {
         .for_each(|block| other.alloc.give_back(block.after(1), CLASS));
     let mut census = me.census();
     record(&mut census, &members);
-    // The walk has passed the places where these three are linked now, and they are in no free list any more. Two are
-    // from the free list, and one is from a chunk.
+    // These three blocks are linked at places that the walk has already passed, and they are in no free list any more.
+    // Two of them are from the free list, and one is from a chunk.
     let linked = [other.take(), other.take(), other.take()];
     ask(&mut census, &members, &[]);
-    // The walk has reached none of the four, and two of them are lost.
+    // The walk has reached no block, and two blocks are lost.
     let lost = Restored {
         blocks: 2,
         bytes: 2048,
@@ -389,8 +390,8 @@ fn a_block_that_is_held_between_operations_is_not_lost() {
     let pool = Pool::new();
     let [other, me] = [0, 1].map(|cn| pool.node(cn));
     let members = [&other, &me];
-    // This is the state of a leaf that a SMART client has removed: the leaf is unlinked, and the operation has ended.
-    // The leaf is retired in a later operation.
+    // A leaf whose key a SMART client has removed is in this state. It is unlinked, and the operation that unlinked it
+    // has ended. The client retires it in a later operation.
     let held = other.nodes(1, (1, 1))[0];
     let hold = other.alloc.hold(held.at);
     let mut census = me.census();
@@ -402,7 +403,7 @@ fn a_block_that_is_held_between_operations_is_not_lost() {
         "{:?} is held",
         held.at
     );
-    // Once it is retired, it is free after some rounds, and is not lost meanwhile.
+    // Once the block is retired, it becomes free after three rounds.
     other.alloc.retire_held(hold, held.after(1), CLASS);
     (0..3).for_each(|_| members.iter().for_each(|member| member.round()));
     assert_eq!(other.take().at, held.at);

@@ -12,7 +12,7 @@ use dm_sync::epoch::Epochs;
 use dm_verbs::{Env, Nanos, NodeId, RemotePtr, Transport, Verbs};
 
 const CLASS: Class = Class { bytes: 1024, kind: 3 };
-/// Blocks of a class that a compute node keeps on a memory node; it gives up the blocks above in batches.
+/// Number of free blocks of a class on a memory node that a compute node keeps. It gives up further blocks in batches.
 const KEPT: usize = 16;
 const BATCH: usize = 63;
 /// The memory node of all blocks.
@@ -256,8 +256,8 @@ fn who_is_stopped_while_he_gives_loses_nothing_that_is_not_in_doubt() {
     }
 }
 
-/// A memory node fails at any request of a client that gives blocks. If the CAS that gives them has certainly had no
-/// effect, the client keeps them. If it may have had one, the client does not hand them out.
+/// A memory node fails at any request of a client that moves blocks into a depot. If the CAS has certainly had no
+/// effect, the client keeps the blocks. If it may have had an effect, the client does not hand them out.
 #[test]
 fn blocks_whose_giving_fails_are_handed_out_at_most_once() {
     for trouble in [Trouble::Unreachable, Trouble::AnswersLost] {
@@ -332,7 +332,7 @@ fn what_is_at_hand_costs_no_verb_and_asks_for_no_chunk() {
     assert!(next.is_fresh() && !block.after(5).is_fresh() && next.at != block.at);
 }
 
-/// A block to which a WRITE of one client may be in flight is reused by that client only.
+/// If a WRITE of one client to a block may be in flight, only that client reuses the block.
 #[test]
 fn a_block_that_was_given_up_unawaited_is_its_clients_alone_until_it_prepares() {
     for seed in 0..8 {

@@ -1,4 +1,4 @@
-//! Operations that ended in an error: they stay announced until nothing of theirs can land any more.
+//! Operations that ended in an error stay announced until none of their requests can land any more.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use dm_alloc::{AllocError, Allocator, Class, Descriptor, ReclaimFlaws, ReclaimOptions, Superblock};
@@ -87,8 +87,8 @@ fn it_stays_announced_until_every_memory_node_has_answered() {
     }
 }
 
-/// Work that belongs to no client, or runs beside an operation of its client, stays announced too if it fails. The
-/// client's operation that goes on, or has succeeded, proves nothing about it.
+/// Failed work stays announced too if it belongs to no client, or if it runs beside an operation of its client. It
+/// stays announced even while that operation goes on, and after it has succeeded.
 #[test]
 fn failed_work_stays_announced_after_its_clients_operation() {
     for (beside, fails) in [(false, true), (true, true), (false, false), (true, false)] {

@@ -264,7 +264,7 @@ fn who_is_expelled_is_told_and_joins_anew() {
     let (v, w, a) = (pool.client(), pool.client(), pool.allocator(OPTIONS));
     let (one, two) = (seat(&a), seat(&a));
     block_on(a.prepare(&v, &one)).unwrap();
-    // A round with a new announcement, a round without one, and a newly arriving client each notice the expulsion.
+    // A round that announces a new epoch, a round that does not, and a new client each notice the expulsion.
     for fresh in [true, false] {
         if fresh {
             retire(&v, &a);
@@ -361,7 +361,8 @@ fn one_client_at_a_time_draws_a_tag() {
     }
 }
 
-/// An abandoned announcement of a new epoch may have landed: the next announcement must still change the slot.
+/// An abandoned announcement of a new epoch may have landed. The next announcement must still change the slot, so it
+/// changes the beat.
 #[test]
 fn an_announcement_behind_one_that_was_given_up_beats() {
     let mut given_up = 0;
@@ -495,7 +496,7 @@ fn a_slot_more_than_there_are_is_refused() {
     }
 }
 
-/// A memory node claims to have more memory left than the chunk that it refuses.
+/// A memory node refuses a chunk, and says that it has more memory left than the chunk takes.
 #[test]
 fn a_memory_node_that_contradicts_itself_is_asked_for_less_each_time() {
     let pool = pool(0, 9);

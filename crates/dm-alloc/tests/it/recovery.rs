@@ -174,7 +174,7 @@ fn an_allocator_says_which_locks_and_members_it_knows() {
     assert!(Allocator::new(1, 0).lock_tables().is_none());
 }
 
-/// A member is silent for a lease. Another one marks its slot, fences it, frees its locks, and then its slot.
+/// A member is silent for a lease. Another member marks its slot, fences it, frees its locks, and then frees its slot.
 #[test]
 fn a_silent_member_is_fenced_before_its_locks_are_freed() {
     let pool = Pool::new();
@@ -199,7 +199,7 @@ fn a_silent_member_is_fenced_before_its_locks_are_freed() {
     assert_ne!(pool.slot(1), 0);
 }
 
-/// A member that has no slot, but still holds locks, is fenced only if a client has asked about it twice.
+/// A member that has no slot is fenced only if a client has asked about it twice.
 #[test]
 fn a_member_without_a_slot_is_fenced_when_a_client_waits_for_its_lock() {
     for fences in [true, false] {
@@ -210,7 +210,7 @@ fn a_member_without_a_slot_is_fenced_when_a_client_waits_for_its_lock() {
             ..OPTIONS
         };
         let node = pool.join(2, options, false);
-        // A question about an active member is answered, and does not count when the member has left.
+        // A question that is asked while the member is active does not count after the member has left.
         node.alloc.roster().ask(1);
         node.round().unwrap();
         left.alloc.leave(&left.v);
@@ -369,7 +369,7 @@ fn the_bytes_of_a_pool_add_up() {
     assert_eq!(bytes.allocated, bytes.own + taken);
 }
 
-/// The slot of a dead sharer stays until all other members have answered, so that no share is in progress.
+/// The slot of a dead sharer stays marked until all other members have answered. After that, no share is in progress.
 #[test]
 fn shares_of_a_dead_member_are_reset_when_all_others_have_answered() {
     let pool = Pool::new();
@@ -444,7 +444,7 @@ fn shares_of_a_dead_member_are_reset_when_all_others_have_answered() {
     assert_eq!(pool.gate(), (1, 0));
 }
 
-/// The client that resets the counts has dropped a share itself, whose requests may still land.
+/// The client that resets the counts has an unsettled share itself.
 #[test]
 fn dropped_shares_are_settled_before_a_member_answers() {
     let pool = Pool::new();
@@ -479,7 +479,7 @@ fn dropped_shares_are_settled_before_a_member_answers() {
     gate.open();
 }
 
-/// The member that was to reset the counts is dead too, or has left. Another one takes its place.
+/// The member that the gate names is dead too, or has left. Another member takes over the gate and resets the counts.
 #[test]
 fn another_member_takes_the_gate_over() {
     for left in [false, true] {
@@ -496,7 +496,8 @@ fn another_member_takes_the_gate_over() {
         next.round().unwrap();
         if left {
             pool.put(pool.slot_at(1), 0);
-            // The READ of a look may be older than the slot, so one look is not enough.
+            // One look without the slot is not enough, because its READ may have been posted before the member had the
+            // slot.
             next.round().unwrap();
             assert!(pool.gate() == (1, 2) && !owner.is_fenced());
         }
@@ -534,7 +535,8 @@ fn whoever_leaves_with_shares_marks_its_slot() {
     }
 }
 
-/// No member is marked: the one that reset the counts died before it opened the gate, or a client of it was dropped.
+/// The gate is shut although no member is marked. This happens if the client that has reset the counts dies or is
+/// dropped before it opens the gate.
 #[test]
 fn a_gate_that_was_left_shut_is_opened() {
     let pool = Pool::new();
@@ -596,8 +598,8 @@ fn a_member_with_a_flaw_shares_behind_a_shut_gate() {
     }
 }
 
-/// A client that changes to a later membership is not fenced with the earlier one any more. So its requests must have
-/// landed.
+/// A client that enlists in a later membership is not fenced with the earlier one any more. So its earlier requests
+/// must have landed before.
 #[test]
 fn a_client_of_an_earlier_membership_settles_before_it_enlists_again() {
     for cut in [false, true] {
@@ -607,7 +609,7 @@ fn a_client_of_an_earlier_membership_settles_before_it_enlists_again() {
         let v = pool.world.connect(0).unwrap();
         let (gate, client) = (alloc.roster().gate(), v.client().0);
         let drop_share = || drop(gate.enter(client).unwrap());
-        // A client that was no member has nothing to prove, and proves nothing.
+        // A client that was not enlisted before enlists without any READ, so its shares stay unsettled.
         drop_share();
         block_on(alloc.prepare(&v, &seat)).unwrap();
         assert_eq!(gate.unsettled(client), 1);
@@ -631,7 +633,7 @@ fn a_client_of_an_earlier_membership_settles_before_it_enlists_again() {
     }
 }
 
-/// Member numbers wrap: the next number may be that of a member that is still there.
+/// Member numbers wrap, so the next number may be that of a member that still has a slot.
 #[test]
 fn a_number_that_is_in_use_is_not_drawn() {
     let pool = Pool::new();

@@ -1,4 +1,5 @@
-//! A compute node at work is not treated as silent, whatever its clients wait for or drop. A dead one is.
+//! A compute node at work is not treated as silent, whatever its clients wait for or drop. A dead compute node is
+//! expelled in time.
 
 use core::future::{Future, poll_fn};
 use core::pin::pin;
@@ -43,7 +44,8 @@ fn testbed() -> Sim {
         .expect("a testbed")
 }
 
-/// Each piece of the work is over before a round trip to memory node 0 that began at the same time.
+/// Each piece of the work is one READ of 8 bytes. It ends before the chain of an announcement that was posted at the
+/// same time.
 #[test]
 fn short_work_in_a_long_operation_does_not_make_a_compute_node_silent() {
     let sim = testbed();
@@ -183,8 +185,9 @@ fn a_client_that_is_held_up_in_a_round_does_not_make_its_compute_node_silent() {
     }
 }
 
-/// Returns how long after a dead compute node's last announcement its slot is free. The compute node that looks has two
-/// clients: one is delayed in a round after `polls` polls, the other begins an operation every `interval`.
+/// Returns the time from a dead compute node's last announcement until its slot is free. The compute node that looks
+/// has a client that begins an operation every `interval`. With `polls`, it has another client that is delayed in a
+/// round after this number of polls.
 fn time_to_free(polls: Option<u32>, interval: Nanos) -> Option<Nanos> {
     let sim = testbed();
     let (dead, held, busy) = (sim.endpoint(0, 0), sim.endpoint(1, 0), sim.endpoint(1, 1));
@@ -225,7 +228,7 @@ fn time_to_free(polls: Option<u32>, interval: Nanos) -> Option<Nanos> {
     freed.get().map(|at| at - announced.get())
 }
 
-/// The bound that docs/protocol/reclaim.md states.
+/// A dead member is found within the time that docs/protocol/reclaim.md states after R7.
 #[test]
 fn a_dead_compute_node_is_found_in_time_also_while_a_client_is_held_up_in_a_round() {
     // Nanoseconds allowed for the verbs of a gap.
@@ -244,7 +247,8 @@ fn a_dead_compute_node_is_found_in_time_also_while_a_client_is_held_up_in_a_roun
     }
 }
 
-/// Near the end of a lease, a round is due four times as often, so that a dead member is found in time (R7a).
+/// While a member has been silent for three quarters of a lease, a round is due four times as often, so that the member
+/// is expelled soon after the end of the lease (R7a).
 #[test]
 fn a_compute_node_announces_more_often_before_it_expels_a_silent_one() {
     let sim = testbed();

@@ -1,5 +1,5 @@
-//! No compute node that operates is fenced as silent, whatever the lease and however often it and the others
-//! operate.
+//! No compute node that begins operations at least twice per lease is fenced as silent, whatever the lease and the
+//! intervals between the operations of all compute nodes.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -60,11 +60,13 @@ async fn operate(v: &Endpoint, alloc: &Allocator, interval: Nanos, end: Nanos) -
     Ok(())
 }
 
-/// Returns whether one of two compute nodes that begin operations at these intervals is fenced.
+/// Two compute nodes begin operations at these intervals. Returns whether one of them is fenced although its interval
+/// is at most half a lease.
 fn is_fenced(lease: Nanos, intervals: [Nanos; 2], flaws: ReclaimFlaws) -> bool {
     let sim = testbed(lease);
     let fenced = Rc::new(Cell::new(false));
-    // The run is long enough for the slower one to reach three verdicts, each after a lease at the earliest.
+    // The run is long enough for the slower compute node to judge three times whether the other one is silent. It needs
+    // at least a lease for each judgement.
     let slower = intervals[0].max(intervals[1]).max(Nanos(lease.0 / 4));
     let end = Nanos(slower.0 * 14);
     for node in 0..2 {
@@ -72,7 +74,8 @@ fn is_fenced(lease: Nanos, intervals: [Nanos; 2], flaws: ReclaimFlaws) -> bool {
         let fenced = Rc::clone(&fenced);
         sim.spawn_task(async move {
             let alloc = allocator(node, flaws);
-            // The slower one may be silent: it is there to look at the other.
+            // The slower compute node may be fenced rightly if its interval is longer than half a lease. This does not
+            // count.
             if operate(&v, &alloc, interval, end).await.is_err() && Nanos(interval.0 * 2) <= lease {
                 fenced.set(true);
             }
@@ -105,7 +108,7 @@ fn pairs(lease: Nanos) -> Vec<[Nanos; 2]> {
     pairs
 }
 
-/// Returns the pairs of intervals at which a compute node that operates is fenced.
+/// Returns the number of all pairs of intervals, and the leases and pairs with which a compute node is fenced wrongly.
 fn sweep(flaws: ReclaimFlaws) -> (usize, Vec<(Nanos, [Nanos; 2])>) {
     let all = LEASES
         .into_iter()
@@ -122,8 +125,8 @@ fn who_operates_is_not_fenced_at_any_interval_and_lease() {
     assert_eq!(fenced, [], "lease, and intervals of the two");
 }
 
-/// The pairs of intervals show the error for which they were chosen: with a beat of 6 bits, 64 announcements look like
-/// none.
+/// The pairs of intervals find the error for which they were chosen. If looks compare only 6 bits of a beat, 64
+/// announcements look like none.
 #[test]
 fn a_beat_that_wraps_is_found() {
     let flaws = ReclaimFlaws {

@@ -1,4 +1,4 @@
-//! Superblocks over loopback: created once, opened by all, and every mismatch has its own error.
+//! Superblocks over loopback. One client creates a pool, all others open it, and every mismatch has its own error.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::sync::Barrier;
@@ -247,8 +247,8 @@ fn an_unreachable_node_is_an_error_with_its_place() {
         other => panic!("{other:?}"),
     }
     world.restore(NodeId(0));
-    // A memory node has its lock table in host memory, and its control plane is unreachable. The creation returns an
-    // error, and the state is set back.
+    // The lock table of memory node 1 is to be in host memory, and its control plane is unreachable. The creation
+    // returns an error, and the state is set back.
     world.cut(NodeId(1), Trouble::Unreachable);
     let host = descriptor(LockHome::Host, 64);
     assert!(matches!(

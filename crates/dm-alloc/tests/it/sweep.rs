@@ -117,7 +117,8 @@ fn a_word_that_always_changes_is_an_error_with_its_place() {
     let mut other = 0;
     let swept = block_on(poll_fn(|cx| {
         let polled = sweeping.as_mut().poll(cx);
-        // A request takes effect when it is posted. So each CAS finds another word than the request before it.
+        // In this world a request takes effect when it is posted. So this WRITE changes the word before the next CAS,
+        // which then fails.
         other += 1;
         w.write(place(1, 5), &(other << 32 | 3_u64).to_le_bytes())
             .detach();

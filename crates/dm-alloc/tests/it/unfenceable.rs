@@ -24,7 +24,7 @@ fn allocator(compute_node: u16) -> Allocator {
     Allocator::new(1, compute_node).reclaiming(area, ReclaimOptions::new())
 }
 
-/// Two compute nodes join and die; the third finds both of them silent in the same look.
+/// Two compute nodes join and die. The third one finds both of them silent in the same look.
 #[test]
 fn a_member_that_cannot_be_fenced_stays_and_the_next_one_is_removed() {
     let sim = Sim::builder(CostModel::cx5_ib())

@@ -102,8 +102,8 @@ fn misplaced_nodes_are_reported_as_corrupt() {
     });
 }
 
-/// A leaf is linked at a slot whose bytes its key does not have. A reader concludes that the searched key is absent. A
-/// writer that would have to split the leaf gets an error.
+/// A leaf is linked at a slot, but its key does not have the bytes that lead to this slot. A reader concludes that the
+/// searched key is absent. A writer that would have to split the leaf gets an error.
 #[test]
 fn a_misplaced_leaf_is_not_split() {
     let mut setup = Setup::small();
@@ -164,7 +164,8 @@ fn a_root_word_without_the_address_of_a_root_is_refused() {
     }
 }
 
-/// Like every operation, a bulk load returns the error of a request that was dropped earlier, and does not begin.
+/// If an earlier request that was not awaited has failed, a bulk load returns its error and does not begin, like every
+/// operation.
 #[test]
 fn a_bulk_load_returns_an_earlier_error() {
     let world = pool(1);

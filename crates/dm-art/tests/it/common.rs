@@ -96,8 +96,8 @@ pub(crate) fn poll_times<F: Future>(polls: usize, future: F) -> Option<F::Output
     })
 }
 
-/// Runs `work`, and returns its result and its cost on this connection: all counters that are not 0, except
-/// doorbells.
+/// Runs `work`. Returns its result, and a list of the counters of this connection by which it has cost anything,
+/// without doorbells.
 pub(crate) fn cost<T>(v: &Endpoint, work: impl Future<Output = T>) -> (T, String) {
     let before = v.meter().counters();
     let out = block_on(work);

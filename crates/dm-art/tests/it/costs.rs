@@ -1,5 +1,5 @@
-//! Tests of the cost of each operation, exact to the verb and the byte, and of its use of the cache. Unless a test says
-//! otherwise, there is one client and one memory node.
+//! Tests of the exact numbers of verbs and bytes that each operation costs, and of its use of the cache. Unless a test
+//! says otherwise, there is one client and one memory node.
 
 use dm_art::{ArtFlaws, ArtOptions};
 use dm_index::{Applied, Exchange, IndexError, Key8, RangeIndex, Scan};
@@ -17,7 +17,7 @@ enum Do {
     Update(u64),
     Upsert(u64),
     Remove(u64),
-    /// Replaces the value that all keys have by another one, with an exchange.
+    /// Replaces by an exchange the value that the script gives to all keys.
     Exchange(u64),
     Scan(u64, usize),
 }
@@ -381,8 +381,8 @@ fn over_a_cache_that_is_out_of_date() {
             Get(1 << 56),
             "Found: 1 reads, 40 bytes_read, 1 round_trips, 1 cache_hits",
         ),
-        // Another client has linked the leaf from a deeper node meanwhile. The cached link still leads to that leaf,
-        // but not to the leaf beside it.
+        // Another client has split the leaf meanwhile, so that a deeper node links it. The cached link still leads to
+        // this leaf, but not to the new leaf beside it.
         (false, Insert(2), ""),
         (
             true,
@@ -544,7 +544,7 @@ fn an_exchange_reports_whether_it_found_the_expected_value() {
     assert_eq!(client.verbs().client(), v.client());
 }
 
-/// When a node moves up to the place of its parent, one CAS adds the parent's key bytes to the node's header.
+/// If a node takes the place of its parent, one CAS adds the parent's key bytes to the node's header.
 #[test]
 fn a_node_moves_up_with_one_cas_of_its_header() {
     script(
@@ -563,7 +563,8 @@ fn a_node_moves_up_with_one_cas_of_its_header() {
                 Insert(2),
                 "Inserted: 1 reads, 2 writes, 1 cas, 40 bytes_read, 96 bytes_written, 2 round_trips, 1 faa, 1 cache_hits, 1 splits",
             ),
-            // The five CASes: on the leaf's slot, on two slots that are frozen, on the header, and on the slot above.
+            // The five CASes are on the leaf's slot, on the two slots of the frozen node, on the header of the child,
+            // and on the slot above.
             (
                 Remove(1 << 8),
                 "Removed: 3 reads, 2 writes, 5 cas, 80 bytes_read, 16 bytes_written, 8 round_trips, 1 masked_cas, 1 cache_hits, 1 merges, 1 renewals, 2 renewed_words",
@@ -572,7 +573,7 @@ fn a_node_moves_up_with_one_cas_of_its_header() {
     );
 }
 
-/// A scan reads the nodes of its range in parallel, and no node behind the range.
+/// A scan reads the nodes of its range in parallel, and no node above the range.
 #[test]
 fn a_scan_reads_no_more_than_it_needs() {
     let world = pool(1);
@@ -605,8 +606,8 @@ fn a_scan_reads_no_more_than_it_needs() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A remove from a node that other clients have nearly emptied reads the node again, and renews it if at most one
-/// child is left.
+/// Other clients have removed all children of a node but a few, and the cache does not show this. A remove then reads
+/// the node again, and renews it if at most one child is left.
 #[test]
 fn a_remove_reads_a_nearly_empty_node_again() {
     for (others, expected) in [
@@ -634,7 +635,8 @@ fn a_remove_reads_a_nearly_empty_node_again() {
     }
 }
 
-/// If a new node is put above a node that was not in the cache, it is on the memory node of that node's parent.
+/// If a new node is put above a node that was not in the cache, the new node is allocated on the memory node of that
+/// node's parent.
 #[test]
 fn a_new_node_above_an_uncached_one_is_on_the_parents_memory_node() {
     let world = pool(3);
@@ -650,9 +652,9 @@ fn a_new_node_above_an_uncached_one_is_on_the_parents_memory_node() {
         block_on(there.insert(&Key8(a | 1), &VALUE)),
         Ok(Applied::Inserted)
     );
-    // The client reads the leaf. Its first chain writes a leaf and a node, but the CAS fails, because another client
-    // has changed the slot. Then the client reads the node that the slot links now, and one chain writes and links a
-    // new node.
+    // The client reads the leaf. Its first chain writes a leaf and a node, but the CAS in the chain fails, because
+    // another client has changed the slot. Then the client reads the node to which the slot leads now, and a second
+    // chain writes and links a new node.
     assert_eq!(
         told(&v, &here, Insert(a | 1 << 8)),
         "Inserted: 2 reads, 3 writes, 2 cas, 72 bytes_read, 128 bytes_written, 4 round_trips, 1 cache_hits, 1 cache_misses, 1 splits"
@@ -719,7 +721,7 @@ fn a_flawed_merge_freezes_no_empty_slots() {
         assert_eq!(block_on(client.remove(&Key8(1))), Ok(Applied::Removed));
         v.meter().counters().cas - before
     });
-    // The CASes of each merge: on the leaf's slot, on each frozen slot of the node, and on the slot that links the
+    // The CASes of each merge are on the leaf's slot, on each frozen slot of the node, and on the slot that links the
     // node.
     assert_eq!(costs, [1 + 8 + 1, 1 + 2 + 1]);
 }

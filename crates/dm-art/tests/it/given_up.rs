@@ -1,4 +1,4 @@
-//! Tests on loopback pools that operations are correct after other operations were dropped, and if cached nodes are
+//! Tests over loopback that an operation is correct after another operation was dropped midway, and if cached nodes are
 //! outdated.
 
 use std::pin::pin;
@@ -115,7 +115,7 @@ fn finds_reinserted_key(cache_unpinned: bool) -> Result<bool, IndexError> {
     }
     assert_eq!(block_on(reading.get(&key, &mut value)), Ok(true));
     assert_eq!(block_on(writing.remove(&key)), Ok(Applied::Removed));
-    // Each remove completes the previous one: it awaits the CAS that clears the removed leaf's slot.
+    // Each remove awaits the CAS with which the previous remove clears the slot of its leaf.
     assert_eq!(block_on(writing.remove(&key)), Ok(Applied::Absent));
     assert_eq!(block_on(writing.remove(&beside[1])), Ok(Applied::Removed));
     for _ in 0..6 {
@@ -167,8 +167,8 @@ fn a_separator_of_a_dropped_operation_is_installed_by_the_next_search() {
             let located = block_on(separators.find(v, &Key8(key))).unwrap().unwrap();
             located.leaf.at
         };
-        // A polled operation that was dropped leaves its separator in the list `owed`. An operation that was never
-        // polled does not.
+        // If an installation was polled and then dropped, its separator is in the list `owed`, and the next search
+        // installs it. If it was never polled, its separator is lost.
         assert_eq!(
             found(&w, 60),
             if polls == 0 { first } else { right },
@@ -250,8 +250,8 @@ fn a_dropped_renewal_is_completed_by_the_next_client() {
             ..tiny()
         };
         let nexts = [
-            // In this order: a key beside a leaf, a key beside both children, a key above the lower node, and two
-            // removes.
+            // These insert a key beside a leaf, a key beside both children, and a key for which a new node is put above
+            // the lower node, and remove two keys.
             Next::Insert(1 << 56 | 1 << 16 | 1),
             Next::Insert(1 << 56 | 3 << 16),
             Next::Insert(1 << 56 | 1 << 8),
@@ -340,7 +340,7 @@ fn a_rough_hint_to_the_left_of_an_owed_separator_is_dropped() {
     let hint = |key: u64| separators.known(&v, &Key8(key));
     let left = hint(owed).unwrap();
     assert!(matches!(left.proof, SeparatorProof::Rough(..)));
-    // These keys lie to the left of the separator, or have another hint, so their hints stay.
+    // The first key has another hint, and the second one lies to the left of the separator. So their hints stay.
     let last = hint(100 * LEAVES).unwrap();
     assert_ne!(last.leaf.at, left.leaf.at);
     let before = hint(owed - 1).unwrap();

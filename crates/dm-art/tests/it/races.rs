@@ -77,7 +77,7 @@ struct Case {
 enum Order {
     FirstThenSecond,
     SecondThenFirst,
-    /// The second one runs after this many polls of the first one.
+    /// The second operation runs after this number of polls of the first one.
     After(usize),
 }
 
@@ -322,7 +322,7 @@ fn a_slot_that_changes_twice_during_a_renewal_is_not_lost() {
                 assert_eq!(block_on(here.insert(&key, &[1; 8])), Ok(Applied::Inserted));
                 assert_eq!(block_on(there.get(&key, &mut Vec::new())), Ok(true));
             }
-            // One of two children is removed. The node is frozen, and the other child takes its place.
+            // One of the node's two children is removed. So the node is frozen and renewed.
             let mut removal = pin!(here.remove(&goes));
             let mut ended = (0..first_polls).find_map(|_| poll(removal.as_mut()));
             over = ended.is_some();
@@ -443,8 +443,8 @@ fn a_node_that_keeps_two_leaves_is_not_renewed() {
             (3, false),
             "{picture} after {polls} polls"
         );
-        // The first insert split the leaf, and the second one found no room in the new node. So the removal of the leaf
-        // was the last operation.
+        // The first insert split the leaf, and the second one found no room in the new node and renewed it. So the
+        // removal of the leaf ended last.
         if there.renewals == 1 {
             split += 1;
             assert_eq!(here.renewals, 0, "{picture} after {polls} polls");
@@ -453,6 +453,6 @@ fn a_node_that_keeps_two_leaves_is_not_renewed() {
             break;
         }
     }
-    // The inserts fetch a chunk for each class, so the removal makes progress meanwhile.
+    // The inserts fetch a chunk for each class. This takes many polls, in which requests of the removal complete.
     assert!(split > 2, "{split} times both inserts came first");
 }

@@ -78,7 +78,7 @@ fn inserting_and_removing_all_keys_again_takes_no_more_memory() {
                 );
             }
             for (client, cn) in clients.iter().zip(0..) {
-                // This remove completes the previous one, whose slot might not be cleared yet.
+                // This remove awaits the CAS with which the client's previous remove clears a slot.
                 assert_eq!(block_on(client.remove(&key(cn, 0))), Ok(Applied::Absent));
             }
             settle(&trees, &connections);
@@ -115,8 +115,8 @@ fn a_lost_race_frees_its_blocks() {
     // This client has cached an empty slot, which another client has filled meanwhile.
     assert_eq!(insert(&here, 1 << 56), Ok(Applied::Present));
     assert_eq!(live(&trees), before);
-    // The insert would split a leaf that another client has split already. Afterwards there is one more leaf, and a
-    // node of four slots.
+    // The insert would split a leaf that another client has split already. In the end there is one more leaf, and a
+    // node of four slots has replaced the node of two.
     assert_eq!(insert(&there, 1), Ok(Applied::Inserted));
     assert_eq!(live(&trees), before + 2 * 64);
     assert_eq!(insert(&here, 1), Ok(Applied::Present));
@@ -190,8 +190,7 @@ fn a_get_that_was_dropped_pins_what_it_may_read() {
     assert_eq!(limbo(&trees), 0);
 }
 
-/// An operation of several steps that was begun explicitly pins memory until its guard is dropped, even if it posted no
-/// request.
+/// An operation that was begun explicitly pins memory until its guard is dropped, even if it has posted no request.
 #[test]
 fn an_explicit_operation_pins_memory_until_its_guard_is_dropped() {
     let pool = pool(1);
@@ -221,8 +220,8 @@ fn an_explicit_operation_pins_memory_until_its_guard_is_dropped() {
     );
 }
 
-/// Warming the cache reads every node once. It runs as an operation, and so pins the memory that it reads, even if the
-/// compute node has no other client.
+/// Warming the cache reads every node once. It runs as an operation, so the memory that it reads is not reused
+/// meanwhile. This holds even if the compute node has no client.
 #[test]
 fn warming_reads_every_node_as_an_operation() {
     for setup in [Setup::small(), Setup::reclaiming()] {
@@ -275,7 +274,7 @@ fn a_node_in_reused_memory_has_the_next_incarnation() {
     }
 }
 
-/// If keys share more bytes than a header holds, nodes with one slot are needed. They are removed together with the
+/// If keys share more bytes than a header holds, nodes with one child are needed. They are removed together with the
 /// last key below them.
 #[test]
 fn nodes_with_one_slot_are_removed_with_the_last_key_below_them() {
@@ -326,8 +325,8 @@ fn a_leaf_is_retired_by_the_next_remove_of_its_client() {
     }
 }
 
-/// A removed leaf whose slot is not known to be cleared belongs to its client between two operations. So a census of
-/// another compute node does not reuse it.
+/// A client does not know yet whether the slot of a leaf that it has removed is cleared. Between its operations, it
+/// holds the leaf, so a census of another compute node does not give the leaf's block away.
 //= docs/protocol/recovery.md V25 type=test
 #[test]
 fn a_leaf_whose_slot_nobody_waited_for_is_not_lost() {

@@ -228,17 +228,18 @@ fn stale_hints_are_dropped_and_misleading_entries_are_removed() {
     // An address that was read from an entry stays cached after it was reported as stale.
     entries.stale(v, read.proof);
     assert_eq!((known(entries, v, 55), found(entries, v, 55)), (Some(5), Some(5)));
-    // The address was reported as invalid. It is no longer cached, and the next search removes its entry.
+    // After the address was reported as invalid, it is no longer cached, and the next search removes its entry.
     entries.invalidate(v, read.proof);
     entries.invalidate(v, read.proof);
     assert_eq!(known(entries, v, 55), None);
     assert_eq!(found(entries, v, 55), Some(4));
     let (w, cold) = world.other(LARGE, plain());
     assert_eq!(found(&cold, &w, 55), Some(4), "the entry is gone for everybody");
-    // An entry that is installed again counts as a new entry, although an earlier one misled a client.
+    // An entry that is installed again counts as a new entry, although an earlier entry with the same content misled a
+    // client.
     world.install(50, 5);
     assert_eq!(found(entries, v, 55), Some(5));
-    // If the entry holds another leaf's address by now, the search does not remove it.
+    // If an entry that was reported as invalid has another leaf's address by now, the search does not remove it.
     let read = find(entries, v, 65).unwrap();
     entries.invalidate(v, read.proof);
     world.install(60, 66);
@@ -310,7 +311,7 @@ fn a_full_cache_stores_separators_approximately() {
         off += expected - number(located.leaf.at);
     }
     assert!(off < 5 * (LEAVES * 10 + 100), "{off} leaves too far left in all");
-    // The order of the leaves is read from the entries, because the sketch does not have it.
+    // `locate_run` reads the entries, because the sketch does not show which leaves are adjacent.
     let mut run = Run::new();
     let mut expect = |key: u64, max: usize, expected: Range<u64>| {
         let (done, told) = cost(&w, cold.locate_run(&w, &Key8(key), max, &mut run));
@@ -436,7 +437,8 @@ struct Toy {
     level: u8,
 }
 
-/// Leaves that are joined if they have at most eight entries together, and that are sparse with fewer than three.
+/// A store of leaves without content. Two leaves can be joined if they have at most eight entries together. A leaf with
+/// fewer than three entries is sparse.
 #[derive(Default)]
 struct Toys {
     leaves: RefCell<BTreeMap<u64, Toy>>,
@@ -689,10 +691,11 @@ fn a_leaf_without_an_entry_is_reached_through_its_left_neighbours() {
         cold.invalidate(&w, read.proof);
         assert_eq!(found(&cold, &w, n * 10), Some(n - 1));
     };
-    // The entries lead to leaf 2, which ends at the key. The search must go one leaf to the right.
+    // The last entry at or below the key leads to leaf 2, which ends at the key. The search must go one leaf to the
+    // right.
     let at_the_end = shrink(&[9, 9, 1, 5], 30, |world, _| strike(world, 3));
     assert_eq!(at_the_end, (vec![(3, 4)], vec![(1, 9), (2, 9), (3, 6)]));
-    // The entry of the leaf itself is missing, and then that of its left neighbour.
+    // First the entry of the leaf itself is missing, and then that of its left neighbour.
     let both = shrink(&[9, 9, 1, 5], 35, |world, _| strike(world, 3));
     assert_eq!(both, (vec![(3, 4)], vec![(1, 9), (2, 9), (3, 6)]));
     let left = shrink(&[9, 5, 1, 9], 35, |world, _| strike(world, 2));
@@ -726,8 +729,8 @@ fn leaves_that_do_not_cover_the_key_are_not_merged() {
         (vec![], 1),
         "dead, and nothing to its right"
     );
-    // This leaf ends before the key, and so do all leaves to its right. The search stops after a number of steps, and
-    // the next remove tries again.
+    // This leaf ends before the key, and its sibling pointer leads back to itself. The search stops after a bounded
+    // number of steps.
     let world = World::filled(LARGE, plain(), 2);
     let toys = Toys::new(&[5, 1]);
     toys.change(2, |toy| (toy.high, toy.next) = (Some(21), 2));

@@ -75,9 +75,9 @@ fn leaves_split_where_their_keys_differ_and_nodes_are_removed_with_their_keys() 
     .map(key);
     let insert = [
         (a, "256@0{01:leaf0}"),
-        // The leaf is linked from a deeper node, and the new leaf is beside it.
+        // A new node links the old leaf and the new leaf.
         (b, "256@0{01:2@4+020304{05:leaf4 09:leaf4}}"),
-        // A new node is put above a node. The lower node's header keeps its bytes.
+        // A new node is put above an existing node, whose header keeps its bytes.
         (c, "256@0{01:2@2+02{03:2@4+020304{05:leaf4 09:leaf4} 08:leaf2}}"),
         (
             d,
@@ -226,7 +226,8 @@ fn a_slot_of_a_removed_leaf_is_filled_by_its_own_key_byte_alone() {
         tree.insert(Key8(4 << 48)),
         "256@0{00:4@1{01:leaf1 02:- 03:leaf1 04:leaf1}}"
     );
-    // There is no room for a fifth byte, although one of the four slots has no child: the copy leaves that slot out.
+    // There is no room for a fifth byte, although one of the four slots has no child. So the node is replaced by a copy
+    // without that slot.
     assert_eq!(
         tree.insert(Key8(5 << 48)),
         "256@0{00:4@1{01:leaf1 03:leaf1 04:leaf1 05:leaf1}}"
@@ -252,7 +253,8 @@ fn children_of_the_root_are_spread_and_deeper_nodes_stay_beside_them() {
         let first = homes(&v, &tree, &setup.art.types);
         let root = tree.root().node().0;
         for (byte, home) in &first {
-            // The byte is multiplied by the golden ratio; the fraction of the product selects the memory node.
+            // The byte is multiplied by the golden ratio, and the fractional part of the product selects the memory
+            // node.
             let part = u32::from(*byte).wrapping_mul(0x9E37_79B1);
             let step = (u64::from(part) * u64::from(memory_nodes)) >> 32;
             assert_eq!(
@@ -269,8 +271,8 @@ fn children_of_the_root_are_spread_and_deeper_nodes_stay_beside_them() {
     }
 }
 
-/// A split below a small node stays on its memory node, and leaves are on the memory node of their node. Below a
-/// large node, new nodes are spread.
+/// The node of a split below a small node is on the memory node of that node. Each leaf is on the memory node of the
+/// node that links it. Below a large node, new nodes are spread over the memory nodes.
 #[test]
 fn a_split_below_a_small_node_stays_on_its_memory_node_and_one_below_a_large_node_is_spread() {
     let world = pool(3);

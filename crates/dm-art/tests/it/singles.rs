@@ -147,8 +147,8 @@ fn entries_are_read_at_once_and_removed_ones_are_left_out() {
     assert!(found.iter().copied().eq((1..=70).filter(|n| *n != 7)));
 }
 
-/// A torn leaf is read again a bounded number of times. Bytes that are not a leaf are an error. In both cases the lock
-/// is released.
+/// A torn leaf is read again a bounded number of times, and then causes an error. Bytes that are not a leaf cause an
+/// error at once. In both cases the lock is released.
 #[test]
 fn a_torn_value_is_read_again_and_garbage_is_reported() {
     let one = One::new();
@@ -221,7 +221,7 @@ fn an_inspection_reports_the_states_of_leaves() {
         (dead.condition, dead.key, &spent),
         (Condition::Dead, Some(Key8(2)), &once)
     );
-    // Bytes that disagree are read again a few times, because a WRITE may be in progress.
+    // A torn leaf is read again a few times, because a WRITE may be in progress.
     one.damage(3, one.singles.layout().read_bytes() - 1, 1);
     let (torn, spent) = seen(at(3)).unwrap();
     assert_eq!((torn.condition, torn.key), (Condition::Torn, None));

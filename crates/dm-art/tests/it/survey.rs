@@ -1,4 +1,4 @@
-//! Surveys of a tree: what a check counts, and which faults it finds.
+//! Tests of surveys of a tree: their counts, and the faults that they find.
 
 use dm_art::{Single, SingleStore};
 use dm_index::{Condition, Flaw, Key8, RangeIndex, Survey};
@@ -93,7 +93,7 @@ impl World {
         (survey, keys)
     }
 
-    /// Checks that a survey finds just this fault, and these keys.
+    /// Checks that a survey finds exactly this fault, and these keys.
     #[track_caller]
     fn finds(&self, at: RemotePtr, is: impl Fn(Flaw) -> bool, keys: &[u64]) {
         let (survey, found) = self.survey(false);

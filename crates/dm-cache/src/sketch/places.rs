@@ -6,16 +6,17 @@ use dm_verbs::{NodeId, RemotePtr};
 
 /// Leaves must lie at multiples of this many bytes.
 const UNIT: u64 = 64;
-/// Bits of a near leaf's address, in units from the base; the other 8 are its memory node's.
+/// Bits of a near leaf's packed address that hold its distance from the base in units. The other 8 of its 32 bits hold
+/// the memory node.
 const NEAR_BITS: u32 = 24;
-/// Bits of a far leaf's address, in units; the other 8 of six bytes are its memory node's.
+/// Bits of a far leaf's packed address that hold its offset in units. The other 8 of its 48 bits hold the memory node.
 const FAR_BITS: u32 = 40;
 
 /// The addresses of leaves, by number.
 ///
-/// Each address takes four bytes as long as all offsets lie within one GiB. When the first one does not, all
-/// addresses are converted to six bytes each, which suffices for offsets below 64 TiB. Leaves that are not at
-/// a multiple of 64 bytes, or that are on memory nodes from number 256 on, cannot be stored.
+/// Each address takes four bytes as long as all offsets lie within one GiB. When a leaf is added whose offset lies
+/// outside, all addresses are converted to six bytes each, which suffices for offsets below 64 TiB. Leaves that are not
+/// at a multiple of 64 bytes, or that are on memory nodes from number 256 on, cannot be stored.
 #[derive(Debug, Hash)]
 pub(super) enum Places {
     /// 8 bits for the memory node, and 24 bits for the units from `base` on.

@@ -1,5 +1,5 @@
-//! Tests that hints are never to the right of a key's leaf, are seldom far to its left, and that the sketch stays
-//! within the budget.
+//! Tests that a hint is never to the right of a key's leaf and is seldom far to its left, and that the sketch stays
+//! within its budget.
 
 use super::*;
 use dm_layout::{Key8, KeyN};
@@ -62,7 +62,7 @@ fn with_less_room_a_hint_is_a_few_leaves_to_the_left() {
     let keys: Vec<_> = (0..50_000).map(mixed).collect();
     for share in [2.0, 4.0, 8.0] {
         let off = steps(&keys, (50_000.0 * 6.5 / share) as u64);
-        // Perfectly even thinning would give `best`. In the worst case, up to a quarter of the room is unused.
+        // Perfectly even thinning would give `best` steps. In the worst case, up to a quarter of the budget is unused.
         let (best, worst) = ((share - 1.0) / 2.0, (share / 0.7 - 1.0) / 2.0 + 0.3);
         assert!(off > best * 0.7 && off < worst, "1 in {share}: {off} steps");
     }

@@ -15,11 +15,11 @@ std::thread_local! {
 struct Counting;
 
 fn count(bytes: i64) {
-    // A thread that is ending has no counter any more, and no test reads it.
+    // A thread that is ending may have no counter any more. No test reads the counter then.
     let _ = LIVE.try_with(|live| live.set(live.get() + bytes));
 }
 
-// SAFETY: every call is passed on to the system's allocator unchanged; counting touches a plain thread-local.
+// SAFETY: every call is passed on to the system's allocator unchanged. Counting only changes a thread-local number.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);
@@ -84,8 +84,8 @@ fn grow<K: dm_cache::CacheKey>(cache: &IndexCache<K>, low: u64, key: impl Fn(u64
     })
 }
 
-/// Runs random admissions (new, replacing, trimming), additions, invalidations and clears; the count must agree
-/// after each one.
+/// Runs random admissions (new, replacing, trimming), additions, invalidations and clears. After each of them, the
+/// cache's count of bytes must be that of the allocator.
 fn every_byte_is_counted<K: dm_cache::CacheKey>(budget: u64, key: impl Fn(u64) -> K + Copy) -> u64 {
     let (mut rng, mut evicted, mut added, mut top, mut len) = (1, 0, 0, 0, 0);
     let before = LIVE.get();

@@ -98,7 +98,7 @@ fn run(model: &[Node], key: u64, max: usize) -> Vec<(RemotePtr, u64, Option<u64>
     out
 }
 
-/// Checks that no image was evicted for one of a lower level, nor for one of its own level above level 1.
+/// Checks that each evicted image was of level 1, or of a lower level than the new image.
 fn evicted(before: &[Node], after: &[Node], newcomer: u8) {
     let mut gone = before.iter().filter(|image| !after.contains(image));
     assert!(gone.all(|image| image.level == 1 || image.level < newcomer));
@@ -142,7 +142,8 @@ fn pointer() -> impl Strategy<Value = RemotePtr> {
         .prop_map(|(mn, kilobyte, far)| RemotePtr::new(NodeId(mn), kilobyte << 10 | far).unwrap())
 }
 
-/// Draws nodes of up to 9 children among `keys` keys, with few addresses, so that the same node recurs.
+/// Draws nodes of up to 8 children with low keys below `keys`. There are only 11 addresses, so that the same node
+/// recurs.
 fn node(keys: u64) -> impl Strategy<Value = Node> {
     let rest = vec((1..keys / 8, pointer()), 0..8);
     let head = (
@@ -235,7 +236,7 @@ fn play(ops: Vec<Op>, budget: u64) {
                 let (mut addition, _) = grown(&node, separator, child);
                 addition.incarnation += wrong;
                 addition.entries += more;
-                // The image is identified by everything except its entries.
+                // `add` finds the image by everything except its entries.
                 let place = model.iter().position(|other: &Node| {
                     let same = (other.at, other.level, other.low, other.high);
                     same == (addition.at, addition.level, addition.low, addition.high)
@@ -303,7 +304,8 @@ proptest! {
         play(ops, budget);
     }
 
-    /// The bytes come from the network: an inconsistent image is refused, and nothing panics.
+    /// The cache refuses an inconsistent image and does not panic. Such images are possible, because their bytes come
+    /// from the network.
     #[test]
     fn malformed_images_are_refused(
         level in 0u8..60, low in 0u64..4, high in prop::option::of(0u64..8),

@@ -112,7 +112,7 @@ fn a_grown_image_links_no_evicted_image() {
     }
 }
 
-/// A slot's content belongs to its image. An old image must not give its type to another node at the same address.
+/// The cache must not reuse an old image for a node of another type at the same address.
 #[test]
 fn an_image_of_another_node_type_is_not_reused() {
     let cache = small(1 << 20);
@@ -274,8 +274,8 @@ fn dense_keys_take_little_more_than_their_slots() {
     assert!(per_key <= 7.1, "{per_key} bytes a key");
 }
 
-/// The nodes are those of 10 million uniform random keys, with 153 keys below each node of the third level. Some of its
-/// slots lead to a leaf, some lead to a node with two or three keys, and some are empty.
+/// The nodes are those of a tree of 10 million uniform random keys, with 153 keys below each node of the third level.
+/// Some slots of such a node lead to a leaf, some lead to a node with two or three keys, and some are empty.
 #[test]
 fn random_keys_take_little_more_than_their_slots() {
     const NODES: u64 = 96;
@@ -326,7 +326,7 @@ fn random_keys_take_little_more_than_their_slots() {
     assert!(cache.nodes() > 30 * NODES as usize);
 }
 
-/// Compares the cache with a `HashMap` during learnt slots, replaced nodes and evictions.
+/// Compares the cache with a `HashMap` while slots are learnt, nodes are replaced, and images are evicted.
 #[test]
 fn the_cache_agrees_with_the_tree() {
     use std::collections::HashMap;
@@ -406,8 +406,8 @@ fn the_cache_agrees_with_the_tree() {
                 "step {step}: {} of {budget}",
                 cache.bytes()
             );
-            // A learnt slot is stored, or its image was removed. Otherwise a client that lost a race for the slot would
-            // lose it for ever.
+            // A learnt slot must be in the cache, unless its image was removed. Otherwise a client that has lost a race
+            // for the slot would try its CAS on the same old word for ever.
             if let (Some(hit), Some((line, words))) = (cache.lookup(&key(learnt)), nodes.get(&first)) {
                 let known = words.iter().any(|w| w.partial() == learnt && w.has_child());
                 if known && hit.at == at(*line) {

@@ -42,7 +42,7 @@ fn readers_get_only_what_was_written() {
             let (cache, stop) = (Arc::clone(&cache), Arc::clone(&stop));
             thread::spawn(move || {
                 let (mut rng, mut hits, mut out) = (seed, 0u64, Vec::new());
-                // Relaxed: the flag only ends the loop; the values that were found are checked separately.
+                // Relaxed: the flag only ends the loop. The values that were found are checked separately.
                 while !stop.load(Ordering::Relaxed) || hits == 0 {
                     let key = random(&mut rng) % KEYS;
                     let found = cache.find(&key);

@@ -14,7 +14,7 @@ use dm_sync::{Arc, Mutex};
 use dm_verbs::{Counters, Env, Nanos, RemotePtr};
 
 /// An inner structure that maps the low fence keys of leaves to their addresses. It has only the first leaf and the
-/// leaves that its own compute node has split off. All others are reached through their left neighbours.
+/// leaves that its own compute node has split off. Clients reach all others through their left neighbours.
 #[derive(Debug, Default)]
 pub(crate) struct Table(Mutex<BTreeMap<Key8, RemotePtr>>);
 
@@ -186,8 +186,8 @@ pub(crate) fn client<'h, F: NodeFormat<Key8>>(
     Composed::new(v, table, nodes, options)
 }
 
-/// Runs `work`, and returns its result and its cost on this connection: all counters that are not 0, except
-/// doorbells.
+/// Runs `work`. Returns its result, and a list of the counters of this connection by which it has cost anything,
+/// without doorbells.
 pub(crate) fn cost<T>(v: &Endpoint, work: impl Future<Output = T>) -> (T, String) {
     let before = v.meter().counters();
     let out = block_on(work);

@@ -50,7 +50,8 @@ impl Pool {
             Arc::new(Allocator::new(2, 0)),
             options,
         );
-        // The allocator uses the memory nodes in turn. Both leaves must be on memory node 0.
+        // The allocator uses the memory nodes in turn. A block is reserved between the two leaves, so that both are on
+        // memory node 0.
         let (left, right, parent) = block_on(async {
             let made = async |level, fences, entries: &[(Key8, &[u8])]| {
                 let made = leaves.create(&v, level, fences, entries, false).await;
@@ -115,7 +116,8 @@ impl Pool {
         (is_dead, copy.children().any(|(_, at)| at == self.pair.right))
     }
 
-    /// Returns the number by which the right leaf refers to the other leaf of the merge, if the right leaf is frozen.
+    /// Returns the number that names the other leaf of the merge in the right leaf's header, if the right leaf is
+    /// frozen.
     fn frozen_by(&self) -> Option<u32> {
         let format = self.leaves.format();
         let image =
@@ -147,9 +149,9 @@ impl Pool {
     }
 }
 
-/// Cuts a merge off at every step. Returns the number of merges that failed, and how often the left leaf then accepted
-/// a write of a key of the right leaf. The last number is how often a search from the right leaf still found the key's
-/// old value after such a write.
+/// Cuts a merge off at every step. Then writes a key of the right leaf to the left leaf. Returns three numbers: how
+/// many merges failed, how often the left leaf accepted the write, and how often a search from the right leaf still
+/// found the old value after that.
 fn fail_everywhere(open_before_burial: bool) -> (u32, u32, u32) {
     let lost = (0..=7).map(Trouble::LostAfter);
     let troubles: Vec<_> = [Trouble::Unreachable, Trouble::AnswersLost]
@@ -206,7 +208,8 @@ fn fail_everywhere(open_before_burial: bool) -> (u32, u32, u32) {
     (failed, written, stale)
 }
 
-/// If a merge is dropped, either the right leaf is dead and its entry is gone from the parent, or neither is.
+/// After a merge was dropped, either the right leaf is dead and the parent has no entry for it, or the right leaf is
+/// live and the parent has its entry.
 #[test]
 fn a_merge_that_is_dropped_is_done_or_has_not_begun() {
     let (mut done, mut dropped) = (0, 0);
@@ -236,7 +239,7 @@ fn a_merge_that_fails_halfway_loses_no_entry_and_leaves_no_old_one() {
         "{failed} merges failed, and {written} left leaves accepted a write"
     );
     assert_eq!(stale, 0);
-    // If the left leaf were opened earlier, readers could find an old value.
+    // If the left leaf became live before the right leaf is dead, readers could find an old value.
     let (.., stale) = fail_everywhere(true);
     assert!(stale > 0);
 }

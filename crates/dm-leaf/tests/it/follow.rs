@@ -102,7 +102,8 @@ fn a_circle_of_leaves_ends_in_a_typed_error() {
     ));
 }
 
-/// Like every operation, a bulk load returns the error of a request that was dropped earlier, and does not begin.
+/// If an earlier request that was not awaited has failed, a bulk load returns its error and does not begin, like every
+/// operation.
 #[test]
 fn a_bulk_load_returns_an_earlier_error() {
     let world = Loopback::builder().nodes(1).build().expect("the world is built");

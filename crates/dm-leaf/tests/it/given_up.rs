@@ -97,8 +97,8 @@ impl<F: NodeFormat<Key8> + Clone> Full<F> {
     }
 }
 
-/// A right node that holds the new entry becomes live even if its split is dropped. Until then, its header contains the
-/// number of the client that opens it.
+/// If the right node holds the new entry, it becomes live even if its split is dropped. Until then, the `owner` in its
+/// header is 1 plus the id of the splitting client.
 #[test]
 fn a_right_node_that_is_linked_and_complete_is_opened() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) -> [u32; 2] {
@@ -138,7 +138,8 @@ fn a_right_node_that_is_linked_and_complete_is_opened() {
     }
 }
 
-/// A split that failed without an effect frees its block. If the left node may link the block, it is not freed.
+/// A split that failed without an effect frees its block. If the left node may already link the block, the block is not
+/// freed.
 #[test]
 fn a_failed_split_frees_its_block_unless_the_block_may_be_linked() {
     let format = Slotted::with_span(4, 8).unwrap();

@@ -1,5 +1,5 @@
 //! Tests of splits over two memory nodes that are dropped at every moment. Requests that the splitting client has
-//! posted may be executed late.
+//! posted may take effect late.
 
 use core::future::{Future, poll_fn};
 use core::pin::pin;
@@ -28,7 +28,7 @@ fn leaves<F: NodeFormat<Key8>>(format: F) -> (Leaves<F>, Arc<Allocator>) {
 }
 
 /// Polls `work` for the time `limit`. Returns `None` if it is not complete by then. `idle` is a client that posts
-/// nothing meanwhile; its simulated CPU time measures the limit.
+/// nothing meanwhile. Its simulated CPU time measures the limit.
 async fn within<T>(idle: &Endpoint, limit: Nanos, work: &mut (impl Future<Output = T> + Unpin)) -> Option<T> {
     let mut timer = pin!(idle.charge(limit));
     poll_fn(|cx| match core::pin::Pin::new(&mut *work).poll(cx) {
@@ -38,7 +38,7 @@ async fn within<T>(idle: &Endpoint, limit: Nanos, work: &mut (impl Future<Output
     .await
 }
 
-/// Delays all further requests of this client to `node` by several round trips.
+/// Delays all further requests of this client to `node` by about 50 round trips.
 fn hold_up(v: &Endpoint, node: NodeId) {
     let at = RemotePtr::new(node, 0).expect("an offset of zero");
     let mut chain = v.chain(node).many();
@@ -83,8 +83,9 @@ async fn get<F: NodeFormat<Key8>>(v: &Endpoint, leaves: &Leaves<F>, at: RemotePt
     }
 }
 
-/// Delays the splitting client's requests from the time `before` on, and drops the split 700 ns later. Then another
-/// client inserts key 5, and updates each other key. Returns whether the split had linked the right node.
+/// Begins a split, delays its requests to memory node 1 from the time `before` on, and drops it 700 ns later. Then
+/// another client inserts key 5, and updates all other keys. Returns whether the split had linked the right node when
+/// it was dropped.
 fn run<F: NodeFormat<Key8>>(format: F, before: Nanos, seed: u64) -> bool {
     let sim = Sim::builder(CostModel::cx5_ib())
         .memory_nodes(2)
@@ -132,7 +133,7 @@ fn run<F: NodeFormat<Key8>>(format: F, before: Nanos, seed: u64) -> bool {
         for key in [5, 1, 2, 3, 4] {
             write(&second, &store, left, key, 100 + key).await;
         }
-        // The requests that the first client left in flight are executed now.
+        // After this time, the requests that the first client left in flight have taken effect.
         second.charge(Nanos::from_micros(200)).await;
         for key in 1..=5 {
             let value = get(&second, &store, left, key).await;

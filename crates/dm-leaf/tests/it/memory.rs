@@ -87,8 +87,8 @@ fn memory_of_a_forgotten_node_is_reused_with_another_incarnation() {
             (second.incarnation, second.version)
         );
         assert!(second.incarnation != first.incarnation && second.version != first.version);
-        // A client with an old address must not accept the node before the node is linked and opened. Opening the node
-        // twice changes nothing.
+        // A client with an old address must not accept the node before the node is opened. The second call of `open`
+        // changes nothing.
         let get = || {
             let mut value = Vec::new();
             block_on(nodes.get(&v, Lead::hint(second.at), 0, &Key8(1), &mut value)).unwrap()
@@ -172,8 +172,8 @@ fn an_operation_that_is_dropped_before_linking_frees_its_block() {
     assert!(cases[0] > 0 && cases[1] > 3, "{cases:?}");
 }
 
-/// Two compute nodes, each of which has only some of the leaves in its table, insert and remove all keys several
-/// times. The third time takes hardly more memory than the first.
+/// Two compute nodes insert and remove all keys three times. Each has only some of the leaves in its table. After the
+/// third time, they have fetched hardly more memory than after the first.
 #[test]
 fn inserting_and_removing_all_keys_again_takes_no_more_memory() {
     let pool = pool(1);
@@ -214,8 +214,8 @@ fn inserting_and_removing_all_keys_again_takes_no_more_memory() {
     assert!(fetched[2] <= fetched[0] + (8 << 10), "{fetched:?}");
 }
 
-/// A member announces itself when an announcement is due: at the beginning of an operation, and in a loop that waits
-/// for other clients.
+/// If an announcement is due, a compute node announces itself at the beginning of an operation, and in a loop that
+/// waits for other clients.
 #[test]
 fn a_compute_node_announces_itself_when_it_is_due() {
     let announced = |cost: &str| cost.contains("housekeeping_verbs");
@@ -259,7 +259,7 @@ fn a_compute_node_announces_itself_when_it_is_due() {
     assert!(!NodeStore::<Endpoint, Key8>::reclaim(&nodes).is_due(&v));
 }
 
-/// The store passes the announcements of a long operation, and of one that retries, to the allocator.
+/// The store passes calls of `keep_alive` and `announce_if_due` on to the allocator, which announces the compute node.
 #[test]
 fn a_long_operation_announces_its_compute_node() {
     for tends in [false, true] {

@@ -105,8 +105,8 @@ impl<F: NodeFormat<Key8> + Clone> Pair<F> {
         }
     }
 
-    /// Executes the first `whole` WRITEs, and the lines in `mask` of the next one, as if the client had died then. The
-    /// sweep of the client's locks leaves the lock words suspect.
+    /// Executes the first `whole` WRITEs, and of the next WRITE only the lines in `mask`, as if the client had died
+    /// then. Marks the lock words as suspect, as a sweep of the dead client's locks does.
     fn die(&self, whole: usize, mask: u64) {
         for (at, bytes) in &self.steps[..whole] {
             block_on(self.v.write(*at, bytes)).unwrap();
@@ -196,15 +196,16 @@ impl<F: NodeFormat<Key8> + Clone> Pair<F> {
     }
 }
 
-/// Calls `each` for every prefix of a merge's WRITEs, and for some subsets of the lines of the WRITE that the death
-/// interrupts.
+/// Calls `each` for every number of WRITEs of a merge that have taken effect when the client dies, and for subsets of
+/// the lines of the next WRITE.
 fn every_death<F: NodeFormat<Key8> + Clone>(
     format: &F,
     flaws: LeafFlaws,
     each: impl Fn(&Pair<F>, usize, &str),
 ) {
     let steps = Pair::new(format, flaws).steps;
-    // In a format that is written whole, a left node is unreadable after a partial WRITE. So such deaths are left out.
+    // In a format that is written whole, no client can read the left node after a partial WRITE. So such deaths are
+    // left out.
     let whole_only = |step: &Step| {
         format.range(dm_layout::Part::Rest).is_empty() && step.0 == at(0) && format.node_bytes() > LINE
     };
@@ -331,7 +332,7 @@ fn the_dead_node_is_retired_once() {
     assert!(died.get() > 10);
 }
 
-/// If a client opens both nodes although the left one has all keys, a key can have two values.
+/// If a client makes both nodes live although the left one has all keys, a key can have two values.
 #[test]
 fn opening_a_widened_node_and_its_neighbour_loses_writes() {
     let flaws = LeafFlaws {
@@ -387,8 +388,8 @@ fn a_torn_node_is_mended_only_in_doubt() {
     }
 }
 
-/// Hops of which only some lines were written lose no key. The next writer that needs the whole leaf makes both copies
-/// of all hop counts equal again.
+/// If only some lines of a hop were written, no key is lost. The next writer that needs the whole leaf makes the two
+/// copies of each hop count equal again.
 #[test]
 fn an_unfinished_hop_is_finished() {
     let format = Hopscotch::<Key8>::new(16, 2, 8).unwrap();
@@ -424,7 +425,7 @@ fn an_unfinished_hop_is_finished() {
     );
     assert!(writes.len() > 1);
     let absent = (hopping + 1..).find(|key| !keys.contains(key)).unwrap();
-    // The WRITEs before number `whole` have landed completely, and of this WRITE only some lines.
+    // The WRITEs before number `whole` have landed completely. Of WRITE number `whole`, only some lines have landed.
     for (whole, (from, last)) in writes.iter().enumerate() {
         let lines: Vec<usize> = (from / LINE..(from + last.len()).div_ceil(LINE)).collect();
         for mask in 0..1_u64 << lines.len() {
@@ -471,8 +472,8 @@ fn an_unfinished_hop_is_finished() {
     }
 }
 
-/// A value over several lines of which only some lines were written is torn for readers. The next write of its key
-/// writes all lines, and keeps none of the dead client's lines.
+/// A client has died after it had written only some lines of a value that fills several lines. Readers find the value
+/// torn. The next write of the key writes all lines, and keeps none of the dead client's lines.
 #[test]
 fn a_torn_entry_is_written_over_in_doubt() {
     let format = Slotted::<Key8>::with_span(3, 150).unwrap();
@@ -560,8 +561,8 @@ fn a_torn_entry_of_a_torn_node_is_not_written_over() {
     }
 }
 
-/// If the WRITE of an entry may have been executed only in part, the lock word becomes suspect. A WRITE within one line
-/// is never torn, so it leaves no doubt.
+/// If the WRITE of an entry over several lines fails, some of the lines may be missing, so the lock word becomes
+/// suspect. A WRITE within one line is never torn, so the lock word does not become suspect.
 #[test]
 fn a_failed_write_of_an_entry_of_several_lines_leaves_doubt() {
     let (mut within, mut at_end, mut across) = (0, 0, 0);
@@ -591,7 +592,7 @@ fn a_failed_write_of_an_entry_of_several_lines_leaves_doubt() {
             let waker = core::task::Waker::noop();
             let polled = writing.as_mut().poll(&mut core::task::Context::from_waker(waker));
             assert!(polled.is_pending(), "the lock is taken, and the answer is late");
-            // The data of the next chain is written, and the unlock is not executed.
+            // Of the next chain, the WRITE of the entry takes effect, and the unlock does not.
             pool.cut(NodeId(0), Trouble::LostAfter(1));
             assert!(block_on(writing).is_err());
             pool.restore(NodeId(0));

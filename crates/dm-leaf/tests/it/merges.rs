@@ -26,7 +26,8 @@ struct Family<F> {
 struct Wish {
     left: u64,
     right: u64,
-    /// The parent's entries to the left and to the right of the right leaf's entry, by key.
+    /// The keys of the parent's entries. Key 0 leads to the left leaf, key 20 to the right leaf, and any other key to
+    /// the last leaf.
     children: &'static [u64],
     /// The memory nodes of the left leaf, the right leaf and the parent.
     homes: [u16; 3],
@@ -191,7 +192,7 @@ fn the_left_node_takes_over_all_entries() {
         merged(&checksummed, [0, 0, 0]),
         merged(&checksummed, [0, 0, 1]),
     ];
-    // If the parent or its children are on another memory node, a merge takes one more round trip.
+    // If the parent is not on the memory node of its children, a merge takes one more round trip.
     let expected = [
         "5 reads, 10 writes, 960 bytes_read, 601 bytes_written, 6 round_trips, 3 masked_cas, 1 merges",
         "5 reads, 10 writes, 960 bytes_read, 601 bytes_written, 7 round_trips, 3 masked_cas, 1 merges",
@@ -202,7 +203,7 @@ fn the_left_node_takes_over_all_entries() {
     assert_eq!(found, expected);
 }
 
-/// Without a parent, the caller's `unlink` removes the pointers to the right leaf, after the merge.
+/// Without a parent, the merge calls the caller's `unlink` once, when the right leaf is already dead.
 #[test]
 fn nodes_without_a_parent_are_joined() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
@@ -301,7 +302,7 @@ fn nodes_that_differ_from_the_description_are_not_merged() {
     }
 }
 
-/// The parent must list both nodes as adjacent children, and the right one must not be its first child.
+/// The parent must list both nodes as adjacent children, and the right node must not be the parent's first child.
 #[test]
 fn a_parent_without_both_entries_prevents_a_merge() {
     let format = Slotted::with_span(8, 8).unwrap();

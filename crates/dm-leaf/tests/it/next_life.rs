@@ -1,5 +1,5 @@
-//! A client dies while it writes a node into the memory of a dead one. Clients that find the dead node's address in a
-//! cache must continue elsewhere, however much of the new node was written.
+//! A client dies while it writes a node into the memory of a dead node. Clients that find the dead node's address in a
+//! cache must continue at another node, whichever lines of the new node were written.
 
 use dm_index::{Answer, Key8, Lead, NodeAccess, NodeCopies, NodeCopy, Stale, Write};
 use dm_layout::{FenceKeys, Hopscotch, Leaf, NodeFormat, NodeInit, NodeState, Slotted};

@@ -240,7 +240,8 @@ fn around_a_merge() {
     }
 }
 
-/// Inserts into a leaf of words hold its lock beside updates, and a removal frees a slot for another key.
+/// An insert into a leaf of words holds the leaf's lock beside updates. A remove holds the lock alone, and frees a slot
+/// for another key.
 #[test]
 fn around_an_insert_of_a_word() {
     let inserts = [Get(20), Insert(30), Insert(40), Update(20), Remove(20)];

@@ -32,8 +32,8 @@ fn at(node: u16, line: u64) -> RemotePtr {
 }
 
 impl<F: NodeFormat<Key8> + Clone> One<F> {
-    /// Makes a node from `init` with those `KEYS` that it covers, and applies `change` to its bytes. The node's
-    /// memory is not from the allocator.
+    /// Makes a node from `init` with those of the `KEYS` that the node covers, and applies `change` to its bytes. The
+    /// node's memory is not from the allocator.
     fn new(format: &F, init: NodeInit<Key8>, change: impl FnOnce(&F, &mut Vec<u8>)) -> Self {
         let pool = pool(2);
         let v = pool.connect(0).unwrap();
@@ -215,8 +215,8 @@ fn an_unborn_node_is_not_used_through_a_hint() {
         let mut copy = NodeCopy::new();
         assert_eq!(block_on(one.nodes.copy(&one.v, one.at, &mut copy)), Ok(true));
         assert!(copy.unborn);
-        // If the format has a state word, the splitting client opens the node without a lock. It may still be alive, so
-        // a writer waits for it.
+        // If the format has a state word, the splitting client opens the node without a lock. That client may still be
+        // alive, so a writer waits for it.
         let waits = format.state_word().is_some();
         let written = one.write(true, 10, Write::Update(&VALUE));
         assert_eq!(told(&written), if waits { "exhausted" } else { "Replaced" });
@@ -260,7 +260,8 @@ fn a_frozen_node_is_read_and_waited_for() {
     every_format!(check);
 }
 
-/// Bytes that mix two states are read again a bounded number of times. Bytes that are not a node are an error.
+/// A torn node is read again a bounded number of times, and then causes an error. Bytes that are not a node cause an
+/// error at once.
 #[test]
 fn torn_bytes_are_read_again_and_garbage_is_reported() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
@@ -477,7 +478,7 @@ fn a_check_reports_the_state_of_a_node() {
                 let seen = seen.unwrap();
                 assert!(is(seen.condition), "{n}: {seen:?}");
                 assert_eq!((seen.held, seen.strays), (held && n > 0, 0), "{n}");
-                // Bytes that disagree are read again a few times, because a WRITE may be in progress.
+                // A torn node is read again a few times, because a WRITE may be in progress.
                 let times = if seen.condition == Condition::Torn { 8 } else { 1 };
                 assert!(spent.starts_with(&reads(times, n > 0)), "{n}: {spent}");
                 assert_eq!(
@@ -779,7 +780,7 @@ fn flaws_have_their_effects() {
             "Removed: 1 reads, 1 writes, 128 bytes_read, 1 bytes_written, 2 round_trips, 2 faa"
         ]
     );
-    // If an entry's lines disagree, it is read again; with the flaw, it counts as absent.
+    // If an entry is torn, the node is read again. With the flaw, the entry counts as absent.
     let format = Slotted::<Key8>::with_span(2, 100).unwrap();
     for has in [false, true] {
         let pool = pool(1);
@@ -852,8 +853,8 @@ fn a_right_node_in_a_split_of_its_own_is_left_as_it_is() {
     check(&Leaf::with_node_bytes(256, 8, true).unwrap());
 }
 
-/// A reader may see only one neighbourhood of a hopscotch leaf. So its moved entries are cleared before the right node
-/// is opened.
+/// A reader may read only one neighbourhood of a hopscotch leaf. So in this format, the moved entries are cleared
+/// before the right node is opened, which takes one more round trip.
 #[test]
 fn finishing_a_split_takes_as_many_round_trips_as_its_order_needs() {
     fn spent<F: NodeFormat<Key8> + Clone>(format: &F) -> String {
@@ -925,8 +926,8 @@ fn every_split_costs_what_it_must() {
         spent(&slotted, true, false, true),
     ];
     let expected = [
-        // On one memory node, the chain that links the right node also opens it. On two memory nodes, a CAS opens it in
-        // between.
+        // On one memory node, the chain that links the right node also opens it. On two memory nodes, a CAS opens it
+        // between two chains to the left node.
         "1 reads, 6 writes, 128 bytes_read, 392 bytes_written, 3 round_trips, 1 masked_cas, 1 splits",
         "1 reads, 5 writes, 1 cas, 128 bytes_read, 328 bytes_written, 5 round_trips, 1 masked_cas, 1 splits",
         "1 reads, 6 writes, 128 bytes_read, 392 bytes_written, 3 round_trips, 1 masked_cas, 1 splits",

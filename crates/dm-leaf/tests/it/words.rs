@@ -134,7 +134,8 @@ fn polled<F: Future>(mut future: Pin<&mut F>, polls: usize) -> Option<F::Output>
     })
 }
 
-/// Of two updates that share the leaf, the one whose CAS comes later starts again. Of two exchanges, it fails.
+/// Two clients change one word under shares of the leaf's lock. If they update it, the client whose CAS comes later
+/// tries again. If they exchange it, that client's exchange fails.
 #[test]
 fn one_of_two_exchanges_of_a_word_wins() {
     let mut lost = 0;
