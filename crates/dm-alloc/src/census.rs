@@ -395,7 +395,7 @@ impl<'a, V: Verbs + Control> Census<'a, V> {
         .await
     }
 
-    /// Records blocks that are in use: the walk has reached them.
+    /// Records blocks that are not lost: the walk has reached them, or a depot lists them as free.
     pub fn know(&mut self, blocks: &[RemotePtr]) {
         for block in blocks {
             let after = self.parts.partition_point(|part| part.chunk.start <= *block);
@@ -429,8 +429,8 @@ impl<'a, V: Verbs + Control> Census<'a, V> {
         Ok(CensusStep::Done)
     }
 
-    /// Lists the blocks that neither the walk nor a depot has shown to be in use, and asks all members which of them
-    /// they hold.
+    /// Writes lists of the blocks that the walk has not reached and that no depot lists. Then asks all members which of
+    /// the listed blocks they hold.
     ///
     /// # Errors
     /// Returns the errors of [`Allocator::take`] and of verbs.

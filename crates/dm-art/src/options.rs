@@ -105,9 +105,10 @@ pub struct ArtOptions {
     /// The length of a turn of the cache, if memory is reused. A cached node is used for one to two turns, or for
     /// ever if nothing is retired.
     pub turn: Nanos,
-    /// The number of key bytes by which a leaf's link depth is larger than necessary. If a leaf moves at most that many
-    /// bytes deeper in a split, no FAA is needed. In return, proving that a key is absent takes a second READ if its
-    /// slot leads to another key's leaf.
+    /// The number of key bytes that a client adds to the link depth of a new leaf (see
+    /// [`SingleStore`](crate::SingleStore)). If a leaf moves at most that many bytes deeper in a split, no FAA is
+    /// needed. In return, proving that a key is absent takes a second READ if the key's slot leads to another key's
+    /// leaf.
     pub depth_slack: u8,
     /// CPU time that a simulator charges for each operation.
     pub cpu: CpuCost,

@@ -23,8 +23,8 @@ struct Packing {
 }
 
 /// The usual unit of encoded offsets, as a power of two: a line, because nodes begin at lines. The unit is smaller if
-/// the distance of two children is no multiple of a line. It is larger if codes of 4 bytes need this and all distances
-/// allow it.
+/// the distance of two children is no multiple of a line. It is larger if codes of 3 or 4 bytes would otherwise have too
+/// few bits and all distances allow it.
 const LINE_SHIFT: u32 = 6;
 
 impl Packing {
@@ -33,8 +33,8 @@ impl Packing {
     /// upwards.
     fn around(nodes: (NodeId, NodeId), offsets: (u64, u64), differ: u64) -> Option<Self> {
         let node_bits = u16::BITS - (nodes.1.0 - nodes.0.0).leading_zeros();
-        // The unit is the lowest bit in which any two offsets differ. It is at most a line, unless the offsets would
-        // then have too many units.
+        // The largest possible unit is the largest power of two that divides all differences of offsets. The unit is at
+        // most a line, unless codes of this width have too few bits to count lines.
         let most = if differ == 0 {
             LINE_SHIFT
         } else {

@@ -177,7 +177,7 @@ fn single_leaves_come_back_and_mixtures_are_torn() {
     for_some_sizes!(check());
 }
 
-/// Keys that differ only in their last bytes have different homes, so the hash uses all bytes.
+/// The hash of a key, which decides its home, depends on every byte of the key.
 #[test]
 fn every_byte_of_a_key_changes_its_home() {
     fn check<const N: usize>() {

@@ -184,7 +184,7 @@ fn quoted(text: impl Display) -> String {
     format!("\"{text}\"")
 }
 
-/// Returns an error if the name is not a crate's name, or if an index or crate already has it.
+/// Returns an error if a crate must not have this name, or if an index or a crate of dmkit has it already.
 fn check_name(name: &str, registry: &Registry) -> Result<(), String> {
     let refuse = |why: &str| Err(format!("{name:?} is not a valid name for the crate: {why}"));
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';

@@ -57,9 +57,9 @@ pub struct Options {
     pub reclaim: ReclaimOptions,
     /// The length of a turn of the cache. If memory is reused, a cached node is used for one to two turns.
     pub turn: Nanos,
-    /// The number of key bytes by which a leaf's link depth is larger than necessary. If a leaf moves at most that many
-    /// bytes deeper in a split, the split takes one verb less. In return, proving that a key is absent takes a second
-    /// READ if its slot leads to another key's leaf.
+    /// The number of key bytes that a client adds to the link depth of a new leaf (rule M9). If a leaf moves at most
+    /// that many bytes deeper in a split, the split takes one verb less. In return, proving that a key is absent takes
+    /// a second READ if the key's slot leads to another key's leaf.
     pub depth_slack: u8,
     /// CPU time that a simulator charges.
     pub cpu: CpuCost,

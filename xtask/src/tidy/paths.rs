@@ -69,7 +69,8 @@ fn named(text: &str) -> Vec<Named> {
     found
 }
 
-/// Visits the tokens between two brackets. In a group of a `use`, every path starts with `prefix`.
+/// Adds the paths in `tokens` to `found`. The tokens are a whole file, or all tokens between two brackets. In a group
+/// of a `use`, every path starts with `prefix`.
 fn walk(tokens: TokenStream, prefix: &str, all_in_test: bool, found: &mut Vec<Named>) {
     let (mut name, mut line, mut in_test) = (String::new(), 0, all_in_test);
     let end = TokenTree::Punct(Punct::new(';', Spacing::Alone));

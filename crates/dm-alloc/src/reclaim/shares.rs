@@ -1,6 +1,7 @@
 //! The gate: while it is shut, no client of the pool shares a lock, so that the counts of sharers can be reset.
 //!
-//! Each look of a compute node does the next step. Nothing here waits for other members.
+//! This takes several steps. After each look at the gate, a compute node does the next step that is possible, so
+//! nothing here waits for other members.
 
 use dm_verbs::{Control, ControlRequest, Event, LocalStep, Verbs};
 

@@ -111,7 +111,7 @@ impl Allocator {
 
     /// Fences `member`, which has no slot, and frees its locks in the pool's tables. Returns the number of freed locks.
     /// Returns `None` if this compute node cannot find out that the member is gone, for example because the number is
-    /// its own or will be drawn soon.
+    /// its own or will soon be given to a new member.
     ///
     /// # Errors
     /// Returns the errors of [`Allocator::prepare`] and of the sweep.

@@ -212,7 +212,8 @@ pub(super) fn here<R: Runs>(runs: &R, number: usize, counter: &ProgressBar) -> R
     })
 }
 
-/// Calls `run`, and turns a panic into an error. Other runs can go on, because `run` owns everything that it changes.
+/// Calls `run`, and turns a panic into an error. Other runs can go on, because a panic in
+/// `run` leaves no state half changed that another run uses.
 pub(super) fn caught<T>(run: impl FnOnce() -> Result<T, RunError>) -> Result<T, RunError> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(RunError::Panicked(message(&*panic))))
 }

@@ -415,8 +415,9 @@ impl<'w, 'p> Dfs<'w, 'p> {
         self.arena.truncate(frame.first);
     }
 
-    /// Examines the targets of the omitted steps of `frame`, the state that follows the last state of the path. Does
-    /// nothing if steps that were taken have already shown that the state reaches an end.
+    /// Looks whether an omitted step of `frame` leads to a state that reaches an end, as far as the targets are known.
+    /// The state of `frame` has just left the path. Does nothing if steps that were taken have already shown that it
+    /// reaches an end.
     fn wake(&mut self, frame: &Frame) {
         let mut left = if frame.living { 0 } else { frame.left_out };
         while left != 0 {

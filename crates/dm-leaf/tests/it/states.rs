@@ -215,8 +215,8 @@ fn an_unborn_node_is_not_used_through_a_hint() {
         let mut copy = NodeCopy::new();
         assert_eq!(block_on(one.nodes.copy(&one.v, one.at, &mut copy)), Ok(true));
         assert!(copy.unborn);
-        // If the format has a state word, the splitting client opens the node without a lock. That client may still be
-        // alive, so a writer waits for it.
+        // If the format has a state word, the client that has made the split makes the node live without a lock. That
+        // client may still be alive, so a writer waits for it.
         let waits = format.state_word().is_some();
         let written = one.write(true, 10, Write::Update(&VALUE));
         assert_eq!(told(&written), if waits { "exhausted" } else { "Replaced" });

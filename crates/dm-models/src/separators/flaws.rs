@@ -13,8 +13,8 @@ const TWO_LEAVES: Script = Script {
     ..Script::EMPTY
 };
 
-/// Shapes without cached separators. A client gets a key above a separator, the same key again, and the separator
-/// itself.
+/// Shapes in which one compute node begins without cached separators. The first operation of its client gets key 50.
+/// The key lies above the separator 40, and is no separator itself.
 const T_D12_SHAPES: &[Shape] = &[
     (
         "1x1",
