@@ -69,11 +69,11 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     let world = Testbed::new(sim.build().expect("memory"), outage);
     let script = match seed % 4 {
         // Leaves are on both memory nodes from the start, so that some operations succeed during an outage. There are
-        // more keys than operations, because the block of any update may be on the memory node that is cut off, and no
-        // client writes a key again after a failed write.
+        // then more keys than operations, because the block of any update may be on the memory node that is cut off, and
+        // no client writes a key again after a failed write.
         0 => Stress {
             preload: true,
-            keys: 2 * operations,
+            keys: if outage { 2 * operations } else { operations / 5 },
             ..Stress::new(operations, seed)
         },
         // There are few keys, and many operations use the hot ones.
