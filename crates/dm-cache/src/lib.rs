@@ -83,7 +83,7 @@ mod types;
 
 pub use cache::IndexCache;
 pub use hotspots::Hotspots;
-pub use prefix::{Apart, CachedSlot, PrefixCache, PrefixHit, PrefixImage, Seen, Since};
+pub use prefix::{Apart, CachedSlot, PrefixCache, PrefixHit, PrefixImage, PrefixIndex, Seen, Since};
 pub use sketch::Sketch;
 #[cfg(feature = "study")]
 pub use study::{CacheFlaws, HotspotFlaws};
