@@ -308,7 +308,9 @@ impl Table {
             let before = self.word(self.images.view(image)?, word.partial());
             self.images.grow_to(image, age);
             self.learn_slot(image, index, word.thawed());
-            let moved = |before: &SlotWord| before.has_child() && before.pointer() != word.pointer();
+            // The node to which the slot led is no longer its child.
+            let moved =
+                |before: &SlotWord| before.has_child() && !before.is_leaf() && *before != word.thawed();
             if let Some(before) = before.filter(moved) {
                 self.forget(key, RemotePtr::from_raw(before.pointer()));
             }
