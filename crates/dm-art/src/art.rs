@@ -61,7 +61,8 @@ impl<K, L> Art<K, L> {
     ///
     /// # Errors
     /// Returns an error if a verb or an allocation fails, [`IndexError::Corrupt`] if the root word does not hold the
-    /// address of a root, and [`IndexError::BadInput`] for a cache with a hash index if the compression skips key bytes.
+    /// address of a root, and [`IndexError::BadInput`] if the cache has a hash index and the compression skips key
+    /// bytes.
     pub async fn open<V: Verbs + Control>(
         v: &V,
         leaves: L,
@@ -74,7 +75,7 @@ impl<K, L> Art<K, L> {
     {
         if options.cache_index == PrefixIndex::Hash && options.compression.skips() {
             return Err(IndexError::BadInput {
-                why: "a cache with a hash index needs headers that hold all key bytes: choose a compression that skips none",
+                why: "a cache with a hash index needs whole prefixes: choose a compression that skips no key bytes",
             });
         }
         let mut root = v.word(root_word).await?;

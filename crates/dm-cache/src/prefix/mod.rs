@@ -126,9 +126,9 @@ pub enum PrefixIndex {
     /// root.
     #[default]
     Radix,
-    /// A hash table of prefixes, as the paper's baseline has it. Each image stores its whole prefix, and any image may be
-    /// evicted. All headers must hold the key bytes that follow the slot above, because clients do not know the
-    /// prefix otherwise.
+    /// A hash table of prefixes, as in the paper's baseline. Each image stores its whole prefix, and any image may be
+    /// evicted. All headers must hold the key bytes that follow the slot above, because clients do not know the prefix
+    /// otherwise.
     Hash,
 }
 
@@ -288,8 +288,8 @@ impl PrefixCache {
         }
     }
 
-    /// Returns the deepest node on `key`'s path whose image is cached and valid. With a radix index, all images above it
-    /// are cached and valid too, and this returns `None` if not even the root has a valid image.
+    /// Returns the deepest node on `key`'s path whose image is cached and valid. With a radix index, all images above
+    /// it are cached and valid too, and this returns `None` if not even the root has a valid image.
     pub fn lookup(&self, key: &[u8]) -> Option<PrefixHit> {
         self.content
             .with_read(|content| either!(content, index => index.lookup(&self.types, key)))

@@ -359,7 +359,8 @@ proptest! {
                         0 => (3, direct(&words)),
                         _ => (2, words.clone()),
                     };
-                    let header = RadixHeader::new(branch.saturating_sub(1), kind, &prefix[prefix.len().saturating_sub(1)..]);
+                    let depth = branch.saturating_sub(1);
+                    let header = RadixHeader::new(depth, kind, &prefix[usize::from(depth)..]);
                     cache.admit(key, image(line, header, &slots));
                     known.0.insert(prefix.to_vec(), Known { line, words, age: 0 });
                 }
