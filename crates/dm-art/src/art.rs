@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 use core::pin::pin;
 
 use dm_alloc::{Allocator, Life};
-use dm_cache::PrefixCache;
+use dm_cache::{PrefixCache, PrefixIndex};
 use dm_index::{Applied, Exchange, Fill, IndexError, KeyBytes, RangeIndex, Scan, Write};
 use dm_layout::{KEY_BYTES_MAX, NodeTypes, RadixHeader, SlotWord, build_radix_node};
 use dm_lock::Locks;
@@ -60,8 +60,9 @@ impl<K, L> Art<K, L> {
     /// creates one. If several clients do this at once, one of them succeeds, and all use its tree.
     ///
     /// # Errors
-    /// Returns an error if a verb or an allocation fails, and [`IndexError::Corrupt`] if the root word does not hold
-    /// the address of a root.
+    /// Returns an error if a verb or an allocation fails, [`IndexError::Corrupt`] if the root word does not hold the
+    /// address of a root, and [`IndexError::BadInput`] if the cache has a hash index and the compression skips key
+    /// bytes.
     pub async fn open<V: Verbs + Control>(
         v: &V,
         leaves: L,
@@ -72,6 +73,11 @@ impl<K, L> Art<K, L> {
     where
         L: SingleStore<V, K>,
     {
+        if options.cache_index == PrefixIndex::Hash && options.compression.skips() {
+            return Err(IndexError::BadInput {
+                why: "a cache with a hash index needs whole prefixes: choose a compression that skips no key bytes",
+            });
+        }
         let mut root = v.word(root_word).await?;
         if root == 0 {
             root = plant(v, &alloc, &options.types, root_word).await?;
@@ -87,7 +93,7 @@ impl<K, L> Art<K, L> {
         alloc.restores(leaf_class(leaves.block_bytes()), Life::Unversioned);
         Ok(Self {
             leaves,
-            cache: PrefixCache::new(options.types, options.cache_bytes),
+            cache: PrefixCache::with_index(options.cache_index, options.types, options.cache_bytes),
             alloc,
             node_locks: None,
             root: at,

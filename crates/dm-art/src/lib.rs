@@ -65,6 +65,7 @@ mod warm;
 mod write;
 
 pub use art::{Art, ArtClient};
+pub use dm_cache::PrefixIndex;
 pub use options::{
     ArtOptions, Compression, DEFAULT_ATTEMPTS, DEFAULT_CACHE_BYTES, DEFAULT_DEPTH_SLACK, DEFAULT_TURN,
 };

@@ -178,6 +178,11 @@ where
     K: KeyBytes,
     L: SingleStore<V, K>,
 {
+    /// Returns whether a node is the root, or not known.
+    pub(crate) fn is_top(&self, within: &Within) -> bool {
+        within.at == self.art.root || within.node_type == 0
+    }
+
     fn root_step(&self) -> Step {
         Step {
             at: self.art.root,
@@ -230,9 +235,10 @@ where
             return Err(Step {
                 at: hit.at,
                 node_type: hit.node_type,
-                from: hit.link.map_or(0, |link| link.branch + 1),
+                // If the slot above is not known, the key has the node's whole prefix.
+                from: hit.link.map_or(hit.branch, |link| link.branch + 1),
                 link: within.link,
-                fresh: hit.link.is_none(),
+                fresh: hit.at == self.art.root,
                 skipped: hit.skipped,
             });
         }

@@ -1,5 +1,6 @@
 //! Options of a radix tree.
 
+use dm_cache::PrefixIndex;
 use dm_index::CpuCost;
 use dm_layout::{NodeTypes, PARTIAL_MAX, RadixHeader};
 use dm_verbs::Nanos;
@@ -100,6 +101,8 @@ pub struct ArtOptions {
     pub compression: Compression,
     /// Budget in bytes of a compute node's cache of inner nodes.
     pub cache_bytes: u64,
+    /// The index of this cache. [`PrefixIndex::Hash`] needs a compression that skips no key bytes.
+    pub cache_index: PrefixIndex,
     /// Retry limit of an operation's loop; exceeding it returns an error.
     pub attempts: u32,
     /// The length of a turn of the cache, if memory is reused. A cached node is used for one to two turns, or for
@@ -124,6 +127,7 @@ impl ArtOptions {
             types,
             compression: Compression::PESSIMISTIC,
             cache_bytes: DEFAULT_CACHE_BYTES,
+            cache_index: PrefixIndex::Radix,
             attempts: DEFAULT_ATTEMPTS,
             turn: DEFAULT_TURN,
             depth_slack: DEFAULT_DEPTH_SLACK,

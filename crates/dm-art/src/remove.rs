@@ -88,7 +88,7 @@ where
         // last of them therefore sees that no child is left.
         let left = self.note_slot(key, link, removed).await;
         let left = left.unwrap_or(within.children.saturating_sub(1));
-        let stays = left > 1 || within.link.is_none();
+        let stays = left > 1 || self.is_top(within);
         // If the node keeps more than one child, or is the root, it is not renewed after the CAS. So the CAS need not
         // be awaited, except under a lock.
         if stays && !lock.is_held() {
@@ -127,7 +127,7 @@ where
             }
             let place = self.locate(key, From::Cache).await?;
             let within = place.within();
-            if within.children > 0 || within.link.is_none() {
+            if within.children > 0 || self.is_top(within) {
                 break;
             }
             self.renew(key, within).await?;
@@ -161,7 +161,7 @@ where
                 if done {
                     self.retire_leaf(leaf);
                     let left = left.unwrap_or(within.children.saturating_sub(1));
-                    if left < 2 && within.link.is_some() {
+                    if left < 2 && !self.is_top(&within) {
                         self.renew(key, &within).await?;
                         self.shrink(key).await?;
                     }
@@ -182,12 +182,12 @@ where
         within: &Within,
         left: usize,
     ) -> Result<(), IndexError> {
-        if link.fresh || within.link.is_none() || !(left + 1).is_power_of_two() {
+        if link.fresh || self.is_top(within) || !(left + 1).is_power_of_two() {
             return Ok(());
         }
         let place = self.locate(key, From::Again).await?;
         match place.within() {
-            within if within.children < 2 && within.link.is_some() => self.renew(key, within).await,
+            within if within.children < 2 && !self.is_top(within) => self.renew(key, within).await,
             _ => Ok(()),
         }
     }

@@ -6,7 +6,7 @@
 
 use dm_index::{IndexError, KeyBytes};
 use dm_layout::{RadixHeader, SlotWord, build_radix_node};
-use dm_verbs::{Control, Event, Many, RemotePtr, Ticket, Verbs, Why};
+use dm_verbs::{Control, Event, LocalStep, Many, RemotePtr, Ticket, Verbs, Why};
 
 use crate::SingleStore;
 use crate::art::{ArtClient, KeyText};
@@ -47,7 +47,15 @@ where
             Some(link) if !link.slot.word.is_frozen() => link,
             _ => match self.link_of(key, within.at).await? {
                 Some(link) => link,
-                None => return Ok(()),
+                None => {
+                    // With a hash index, the node may come from a cached image although no cached slot leads to it.
+                    // Without this, the next search would find it again.
+                    if within.link.is_none() && !self.is_top(within) {
+                        self.v.local(LocalStep::Section).await;
+                        self.art.cache.forget(key, within.at);
+                    }
+                    return Ok(());
+                }
             },
         };
         self.finish(key, &link).await
@@ -118,7 +126,7 @@ where
             Published::Done => {}
             Published::Lost(_) => {
                 // The cached path to this node is out of date.
-                self.v.local(dm_verbs::LocalStep::Section).await;
+                self.v.local(LocalStep::Section).await;
                 self.art.cache.forget(key, at);
                 self.art.cache.forget(key, link.slot.node);
             }

@@ -32,7 +32,7 @@ where
             items = vec![Item::Node {
                 at: hit.at,
                 node_type: hit.node_type,
-                from: hit.link.map_or(0, |link| link.branch + 1),
+                from: hit.link.map_or(hit.branch, |link| link.branch + 1),
                 edge: true,
             }];
         }

@@ -240,8 +240,8 @@ where
 
     /// Returns the address of the node `within`, near which a new leaf is allocated, so that one chain writes and links
     /// the leaf. Returns `None` for the root, whose children are spread over all memory nodes.
-    fn near(within: &Within) -> Option<RemotePtr> {
-        within.link.map(|_| within.at)
+    fn near(&self, within: &Within) -> Option<RemotePtr> {
+        (!self.is_top(within)).then_some(within.at)
     }
 
     /// Returns a memory node for the child in the slot with `byte`. All children of the root, and the inner nodes below
@@ -259,7 +259,7 @@ where
 
     /// Returns the memory node for a new inner node in the slot with `byte`.
     fn near_node(&self, within: &Within, byte: u8) -> Option<RemotePtr> {
-        match within.link.is_none() || self.art.types().is_direct(within.node_type) {
+        match self.is_top(within) || self.art.types().is_direct(within.node_type) {
             true => self.spread(within, byte),
             false => Some(within.at),
         }
@@ -290,7 +290,7 @@ where
     ) -> Result<Published, IndexError> {
         let branch = link.slot.branch;
         let byte = wanted.text[usize::from(branch)];
-        let near = Self::near(within).or_else(|| self.spread(within, byte));
+        let near = self.near(within).or_else(|| self.spread(within, byte));
         let at = self.leaf_block(leaf, near).await?;
         let leaves = &self.art.leaves;
         let depth = self.art.leaf_depth(usize::from(branch));

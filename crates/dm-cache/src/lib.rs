@@ -18,7 +18,7 @@
 //! [`Sketch`] stores approximately where leaves begin, in six bytes per leaf (eight if leaves are far apart).
 //!
 //! [`PrefixCache`] is the index cache for a radix tree (SMART §4.3): a connected partial copy of the tree,
-//! which needs no other index.
+//! which needs no other index. For comparison, it can find nodes by a hash of their prefixes instead ([`PrefixIndex`]).
 //!
 //! # Invariants
 //! * **I1** The cache gives hints only. Its content was true when the node was read. The fence keys, level
@@ -83,7 +83,7 @@ mod types;
 
 pub use cache::IndexCache;
 pub use hotspots::Hotspots;
-pub use prefix::{Apart, CachedSlot, PrefixCache, PrefixHit, PrefixImage, Seen, Since};
+pub use prefix::{Apart, CachedSlot, PrefixCache, PrefixHit, PrefixImage, PrefixIndex, Seen, Since};
 pub use sketch::Sketch;
 #[cfg(feature = "study")]
 pub use study::{CacheFlaws, HotspotFlaws};

@@ -30,7 +30,7 @@ pub fn shipped() -> Registry {
 }
 
 /// The names of the variants on pages of results, in the papers' words.
-const TITLES: [(&str, &str, &str); 43] = [
+const TITLES: [(&str, &str, &str); 45] = [
     ("sherman", "default", "Sherman"),
     ("sherman", "paper-rtt", "Sherman, lock awaited"),
     ("sherman", "published", "Sherman with its published flaws"),
@@ -56,6 +56,8 @@ const TITLES: [(&str, &str, &str); 43] = [
     ("smart", "+adaptive-nodes", "+ adaptive nodes"),
     ("smart", "optimistic", "optimistic path compression"),
     ("smart", "hybrid", "hybrid path compression"),
+    ("smart", "hash-cache", "SMART, cache indexed by hashes"),
+    ("smart", "+homogeneous-nodes", "+ homogeneous adaptive nodes"),
     ("chime", "default", "CHIME"),
     ("chime", "+hopscotch-leaf", "+ hopscotch leaves"),
     ("chime", "+vacancy", "+ vacancy bitmap"),

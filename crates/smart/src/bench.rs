@@ -1,6 +1,6 @@
 //! The entry of SMART for the benchmark harness.
 
-use crate::{Compression, NodeTypes, Options, Smart};
+use crate::{Compression, NodeTypes, Options, PrefixIndex, Smart};
 use dm_bench::{BenchKey, Driver, IndexEntry, OpKind, Rdwc, Setting, VariantEntry};
 use dm_index::{Key8, KeyN};
 
@@ -21,6 +21,7 @@ struct Techniques {
     lock_and_read: bool,
     types: NodeTypes,
     compression: Compression,
+    cache_index: PrefixIndex,
 }
 
 impl Techniques {
@@ -33,6 +34,7 @@ impl Techniques {
         lock_and_read: false,
         types: NodeTypes::SHIPPED,
         compression: Compression::PESSIMISTIC,
+        cache_index: PrefixIndex::Radix,
     };
     /// ART with the node sizes of its paper.
     const ADAPTIVE_NODES: Self = Self {
@@ -83,6 +85,17 @@ impl Techniques {
         rdwc: Rdwc::ON,
         ..Self::REAR_LOCK
     };
+    /// SMART with ART's node sizes, and with a cache that is indexed by hashes.
+    const HASH_CACHE: Self = Self {
+        types: NodeTypes::ART,
+        cache_index: PrefixIndex::Hash,
+        ..Self::PAPER
+    };
+    /// The same with the paper's node sizes.
+    const HOMOGENEOUS: Self = Self {
+        types: NodeTypes::FINE,
+        ..Self::HASH_CACHE
+    };
     const ALL: Self = Self {
         lock_and_read: true,
         ..Self::PAPER
@@ -105,6 +118,7 @@ impl Techniques {
         options.in_place = self.in_place;
         options.rear_locks = self.rear_lock;
         options.cache_bytes = at.cache_bytes;
+        options.cache_index = self.cache_index;
         options.rdwc = at.sharing_or(self.rdwc);
         options.lock_and_read = at.lock_and_read_or(self.lock_and_read);
         options.cpu = at.cpu();
@@ -137,6 +151,10 @@ pub fn entry() -> IndexEntry {
     let adaptive =
         "in addition, nodes of 4, 16, 48 and 256 slots: ART (Fig. 3 a; the pessimistic kind in Fig. 3 b)";
     let optimistic = "+adaptive-nodes with optimistic path compression (Fig. 3 b)";
+    let hash_cache =
+        "SMART with ART's node sizes, and with a cache that is indexed by hashes of prefixes (Fig. 20)";
+    let homogeneous =
+        "the same with seven node sizes; with node-types 7, paper-rtt is the next step (Fig. 20)";
     let hybrid = "+adaptive-nodes with hybrid path compression (Fig. 3 b)";
     IndexEntry::new("smart", "an adaptive radix tree (OSDI 2023)")
         .common_knobs()
@@ -165,6 +183,11 @@ pub fn entry() -> IndexEntry {
         )
         .variant(listed("optimistic", optimistic, Techniques::OPTIMISTIC).series("art optimistic"))
         .variant(listed("hybrid", hybrid, Techniques::HYBRID).series("art hybrid"))
+        .variant(listed("hash-cache", hash_cache, Techniques::HASH_CACHE).series("smart hash-cache"))
+        .variant(
+            listed("+homogeneous-nodes", homogeneous, Techniques::HOMOGENEOUS)
+                .series("smart +homogeneous-nodes"),
+        )
 }
 
 fn driver<K: BenchKey>(on: Techniques) -> Driver<Smart<K>> {

@@ -55,7 +55,7 @@ pub use study::Flaws;
 pub use tree::{Smart, SmartParts};
 
 pub use dm_alloc::{AllocStats, ReclaimOptions};
-pub use dm_art::Compression;
+pub use dm_art::{Compression, PrefixIndex};
 pub use dm_assemble::{Handle, OpenError};
 #[cfg(feature = "study")]
 pub use dm_combine::RdwcFlaws;

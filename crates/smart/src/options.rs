@@ -2,7 +2,7 @@
 //! choose the other options.
 
 use dm_alloc::{LockHome, LockPlan, ReclaimOptions};
-use dm_art::{ArtOptions, Compression, SingleOptions};
+use dm_art::{ArtOptions, Compression, PrefixIndex, SingleOptions};
 use dm_assemble::Common;
 use dm_combine::Rdwc;
 use dm_index::CpuCost;
@@ -36,6 +36,9 @@ pub struct Options {
     pub locks_per_node: u32,
     /// Budget in bytes of a compute node's cache of inner nodes.
     pub cache_bytes: u64,
+    /// The index of this cache: the paper's radix index, or its baseline, a hash table of prefixes. The latter needs a
+    /// compression that skips no key bytes.
+    pub cache_index: PrefixIndex,
     /// Whether there are local queues in front of the leaves' locks (SMART's E-HOCL).
     pub hierarchical: bool,
     /// Maximum number of consecutive handovers of a lock between clients of a compute node; 0 for none.
@@ -99,6 +102,7 @@ impl Options {
             locked_nodes: false,
             locks_per_node: dm_alloc::DEFAULT_LOCKS_PER_NODE,
             cache_bytes: DEFAULT_CACHE_BYTES,
+            cache_index: PrefixIndex::Radix,
             hierarchical: true,
             handover_max: DEFAULT_HANDOVER_MAX,
             lock_and_read: true,
@@ -174,6 +178,7 @@ impl Options {
         let mut options = ArtOptions::new(self.types);
         options.compression = self.compression;
         options.cache_bytes = self.cache_bytes;
+        options.cache_index = self.cache_index;
         options.attempts = self.attempts;
         options.turn = self.turn;
         options.depth_slack = self.depth_slack;

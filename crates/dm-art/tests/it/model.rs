@@ -1,7 +1,7 @@
 //! Random scripts, compared with a `BTreeMap`. Two compute nodes alternate, so that each has an outdated cache when the
 //! other one has changed the tree.
 
-use dm_art::ArtOptions;
+use dm_art::{ArtOptions, PrefixIndex};
 use dm_index::{Key8, RangeIndex, Scan};
 use dm_layout::NodeTypes;
 use dm_loopback::block_on;
@@ -49,8 +49,9 @@ fn with_key<A, B>(op: &Op<A>, key: impl Fn(&A) -> B) -> Op<B> {
     }
 }
 
-/// Returns setups that differ in every option that changes which verbs an operation posts.
-fn setups() -> Vec<Setup> {
+/// Returns setups with this index of the cache that differ in every other option that changes which verbs an operation
+/// posts.
+fn setups(cache_index: PrefixIndex) -> Vec<Setup> {
     let shipped = [
         NodeTypes::SHIPPED,
         NodeTypes::FINE,
@@ -64,6 +65,7 @@ fn setups() -> Vec<Setup> {
             let art = ArtOptions {
                 types,
                 cache_bytes,
+                cache_index,
                 turn: Nanos::from_micros(20),
                 depth_slack: (i + j) as u8 % 3,
                 attempts: 100,
@@ -77,27 +79,31 @@ fn setups() -> Vec<Setup> {
 
 #[test]
 fn keys_of_8_bytes_answer_as_a_map() {
-    let mut sum = Counters::default();
-    for (seed, mut setup) in (0..).zip(setups()) {
-        setup.reclaim.period = Nanos::from_micros(10);
-        sum += run(setup, |n| Key8(spread(n)), 300, seed, 1_200);
+    for index in [PrefixIndex::Radix, PrefixIndex::Hash] {
+        let mut sum = Counters::default();
+        for (seed, mut setup) in (0..).zip(setups(index)) {
+            setup.reclaim.period = Nanos::from_micros(10);
+            sum += run(setup, |n| Key8(spread(n)), 300, seed, 1_200);
+        }
+        assert!(
+            sum.splits > 100 && sum.merges > 20 && sum.stale_reads > 30,
+            "{index:?}: {sum:?}"
+        );
     }
-    assert!(
-        sum.splits > 100 && sum.merges > 20 && sum.stale_reads > 30,
-        "{sum:?}"
-    );
 }
 
 #[test]
 fn keys_of_32_bytes_answer_as_a_map() {
-    let mut sum = Counters::default();
-    for (seed, setup) in (20..).zip(setups()) {
-        sum += run(setup, spread_far, 200, seed, 600);
+    for index in [PrefixIndex::Radix, PrefixIndex::Hash] {
+        let mut sum = Counters::default();
+        for (seed, setup) in (20..).zip(setups(index)) {
+            sum += run(setup, spread_far, 200, seed, 600);
+        }
+        assert!(
+            sum.splits > 100 && sum.merges > 20 && sum.stale_reads > 30,
+            "{index:?}: {sum:?}"
+        );
     }
-    assert!(
-        sum.splits > 100 && sum.merges > 20 && sum.stale_reads > 30,
-        "{sum:?}"
-    );
 }
 
 /// Scans with several limits and from many keys, over nodes of every size.

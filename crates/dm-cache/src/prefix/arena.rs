@@ -63,7 +63,7 @@ pub(super) struct Arena {
     used: Vec<AtomicU8>,
     /// The first number without an image.
     free: u32,
-    live: usize,
+    live: u32,
     /// The chunk that is being filled.
     current: usize,
     /// Bytes of all chunks.
@@ -114,7 +114,7 @@ impl Arena {
     }
 
     pub(super) fn live(&self) -> usize {
-        self.live
+        self.live as usize
     }
 
     pub(super) fn chunks(&self) -> usize {

@@ -1,6 +1,6 @@
 //! An image in unpacked form, for changes that cannot be made in its packed form.
 
-use dm_layout::{NodeTypes, PARTIAL_MAX, SlotWord};
+use dm_layout::{KEY_BYTES_MAX, NodeTypes, SlotWord};
 use dm_sync::fingerprint_of;
 
 use super::arena::NONE;
@@ -10,12 +10,12 @@ use super::arena::NONE;
 pub(super) struct Entry {
     pub(super) at: u64,
     pub(super) incarnation: u32,
-    /// The image in whose slot this one is linked; `NONE` for the root.
+    /// The image in whose slot this one is linked; `NONE` for the root. In a table, the next image of the chain.
     pub(super) parent: u32,
     pub(super) node_type: u8,
     pub(super) branch: u8,
-    /// The key bytes between the parent's slot and the branch.
-    partial: [u8; PARTIAL_MAX],
+    /// The key bytes in front of the branch that the image stores: those behind the parent's slot, or the whole prefix.
+    partial: [u8; KEY_BYTES_MAX],
     partial_len: u8,
     pub(super) direct: bool,
     /// Filled slots: in the order of the node, or by key byte in a direct node.
@@ -36,8 +36,8 @@ pub(super) struct About<'a> {
 
 impl Entry {
     pub(super) fn new(types: &NodeTypes, about: &About<'_>) -> Self {
-        let mut partial = [0; PARTIAL_MAX];
-        let len = about.partial.len().min(PARTIAL_MAX);
+        let mut partial = [0; KEY_BYTES_MAX];
+        let len = about.partial.len().min(KEY_BYTES_MAX);
         partial[..len].copy_from_slice(&about.partial[..len]);
         Self {
             at: about.at,

@@ -4,14 +4,18 @@
 //! node. So a key's prefix is stored once, and a lookup follows the links from image to image. All cached images are
 //! connected to the root, and eviction starts at the bottom.
 //!
+//! For comparison, a cache may index the same images by a hash of their prefixes ([`PrefixIndex::Hash`]).
+//!
 //! Everything in an image was true when the node was read. A node's prefix, branch and identity never change, nor does
 //! the key byte of a filled slot. The rest of a slot may change. So the client must check it, by reading the leaf or by
 //! a CAS.
 
 mod arena;
 mod entry;
-mod evict;
+mod images;
+mod index;
 mod packed;
+mod table;
 mod tree;
 
 use dm_layout::{Find, NodeTypes, RadixHeader, SlotWord};
@@ -19,6 +23,9 @@ use dm_sync::atomic::{AtomicU64, Ordering};
 use dm_sync::{Fingerprint, RwLock};
 use dm_verbs::RemotePtr;
 
+use images::Images;
+use index::Index;
+use table::Table;
 use tree::Tree;
 
 /// A node as it was read.
@@ -87,9 +94,10 @@ pub struct PrefixHit {
     pub find: Find,
     /// The number of slots that have a child.
     pub children: usize,
-    /// The slot that points to the node; `None` for the root.
+    /// The slot that points to the node. It is `None` for the root, and with a hash index if no cached image has it.
     pub link: Option<CachedSlot>,
-    /// The child in the key's slot, if the child is cached but the key does not have its prefix.
+    /// The child in the key's slot, if the child is cached but the key does not have its prefix. A hash index does not
+    /// find such a child.
     pub apart: Option<Apart>,
     /// Whether the prefixes of the cached nodes on the path, and of the child in `apart`, have bytes that the images do
     /// not hold. If so, the key may differ from them in these bytes.
@@ -107,6 +115,70 @@ impl PrefixHit {
             index,
             word,
             seen: self.seen,
+        }
+    }
+}
+
+/// The way in which a [`PrefixCache`] finds the images of nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum PrefixIndex {
+    /// Images are linked as the nodes are, so that no prefix is stored twice. All cached nodes are connected to the
+    /// root.
+    #[default]
+    Radix,
+    /// A hash table of prefixes, as in the paper's baseline. Each image stores its whole prefix, and any image may be
+    /// evicted. All headers must hold the key bytes that follow the slot above, because clients do not know the prefix
+    /// otherwise.
+    Hash,
+}
+
+/// The content of a cache.
+#[derive(Debug)]
+enum Content {
+    Radix(Tree),
+    Hash(Box<Table>),
+}
+
+// The second kind costs a cache of the first kind no memory.
+const _: () = assert!(size_of::<Content>() == size_of::<Tree>());
+
+/// Runs one expression on either kind of content.
+macro_rules! either {
+    ($content:expr, $index:ident => $result:expr) => {
+        match $content {
+            Content::Radix($index) => $result,
+            Content::Hash($index) => $result,
+        }
+    };
+}
+
+impl Content {
+    fn images(&self) -> &Images {
+        either!(self, index => index.images())
+    }
+
+    /// Returns the bytes that are counted against the budget of the images.
+    fn bytes(&self) -> u64 {
+        self.images().bytes()
+            + match self {
+                Self::Radix(_) => 0,
+                Self::Hash(table) => table.head_bytes(),
+            }
+    }
+
+    /// Returns the bytes of structures outside of [`PrefixCache`] that no budget of images covers.
+    fn outside(&self) -> u64 {
+        match self {
+            Self::Radix(_) => 0,
+            Self::Hash(_) => size_of::<Table>() as u64,
+        }
+    }
+
+    /// Returns a copy whose images have this budget, or `None` if it does not fit.
+    fn copy(&self, budget: u64) -> Option<Self> {
+        match self {
+            Self::Radix(tree) => tree.copy(budget).map(Self::Radix),
+            Self::Hash(table) => Some(Self::Hash(Box::new(table.copy(budget)?))),
         }
     }
 }
@@ -136,7 +208,7 @@ impl PrefixHit {
 #[derive(Debug)]
 pub struct PrefixCache {
     types: NodeTypes,
-    tree: RwLock<Tree>,
+    content: RwLock<Content>,
     turns: AtomicU64,
 }
 
@@ -158,9 +230,9 @@ impl Since<'_> {
     /// operation began, this does nothing.
     pub fn admit(&self, key: &[u8], image: PrefixImage<impl Iterator<Item = SlotWord> + Clone>) -> bool {
         let cache = self.cache;
-        cache
-            .tree
-            .with_write(|tree| tree.admit(&cache.types, key, image, self.age()))
+        cache.content.with_write(
+            |content| either!(content, index => index.admit(&cache.types, key, image, self.age())),
+        )
     }
 
     /// Stores a word as [`PrefixCache::learn`] does. `seen` is the result of the lookup that found the node's image, if
@@ -174,8 +246,10 @@ impl Since<'_> {
         index: usize,
         word: SlotWord,
     ) -> Option<usize> {
-        let tree = &self.cache.tree;
-        tree.with_write(|tree| tree.learn(key, (at, seen.0), index, word, self.age()))
+        let content = &self.cache.content;
+        content.with_write(
+            |content| either!(content, images => images.learn(key, (at, seen.0), index, word, self.age())),
+        )
     }
 
     /// Stores the word of a new node as [`PrefixCache::replace`] does.
@@ -187,27 +261,38 @@ impl Since<'_> {
         word: SlotWord,
         image: PrefixImage<impl Iterator<Item = SlotWord> + Clone>,
     ) {
-        let cache = self.cache;
-        cache
-            .tree
-            .with_write(|tree| tree.replace(&cache.types, key, (at, index, word), image, self.age()));
+        let (cache, slot) = (self.cache, (at, index, word));
+        cache.content.with_write(
+            |content| either!(content, index => index.replace(&cache.types, key, slot, image, self.age())),
+        );
     }
 }
 
 impl PrefixCache {
-    /// Makes a cache for nodes of these types, within `budget` bytes.
+    /// Makes a cache for nodes of these types, within `budget` bytes, with the index [`PrefixIndex::Radix`].
     pub fn new(types: NodeTypes, budget: u64) -> Self {
+        Self::with_index(PrefixIndex::Radix, types, budget)
+    }
+
+    /// Makes a cache with this index for nodes of these types, within `budget` bytes.
+    pub fn with_index(index: PrefixIndex, types: NodeTypes, budget: u64) -> Self {
+        let budget = budget.saturating_sub(size_of::<Self>() as u64);
+        let content = match index {
+            PrefixIndex::Radix => Content::Radix(Tree::new(budget)),
+            PrefixIndex::Hash => Content::Hash(Box::new(Table::new(budget))),
+        };
         Self {
             types,
-            tree: RwLock::new(Tree::new(budget.saturating_sub(size_of::<Self>() as u64))),
+            content: RwLock::new(content),
             turns: AtomicU64::new(0),
         }
     }
 
-    /// Returns the deepest node on `key`'s path whose image is cached and valid, like all images above it. Returns
-    /// `None` if not even the root has a valid image.
+    /// Returns the deepest node on `key`'s path whose image is cached and valid. With a radix index, all images above
+    /// it are cached and valid too, and this returns `None` if not even the root has a valid image.
     pub fn lookup(&self, key: &[u8]) -> Option<PrefixHit> {
-        self.tree.with_read(|tree| tree.lookup(&self.types, key))
+        self.content
+            .with_read(|content| either!(content, index => index.lookup(&self.types, key)))
     }
 
     /// Returns the leaf to which the deepest cached node on `key`'s path points for the key, and the position
@@ -215,23 +300,27 @@ impl PrefixCache {
     /// Returns `None` if the node points to anything else, or if an image on the path is no longer valid.
     #[inline]
     pub fn leaf(&self, key: &[u8]) -> Option<(RemotePtr, u8)> {
-        self.tree.with_read(|tree| tree.leaf(key))
+        self.content
+            .with_read(|content| either!(content, index => index.leaf(key)))
     }
 
     /// Returns the deepest node on `key`'s path that [`PrefixCache::lookup`] would pass and whose branch is at most
     /// `byte`, and the branch of its child in the key's slot, if the child is cached.
     pub fn over(&self, key: &[u8], byte: u8) -> Option<(PrefixHit, Option<u8>)> {
-        self.tree.with_read(|tree| tree.over(&self.types, key, byte))
+        self.content
+            .with_read(|content| either!(content, index => index.over(&self.types, key, byte)))
     }
 
     /// Returns the address of a leaf below the node at `at`, on `key`'s path: the leaf on the key's own path if there is
     /// one. Returns `None` if no such leaf is found among the cached nodes.
     pub fn leaf_below(&self, key: &[u8], at: RemotePtr) -> Option<RemotePtr> {
-        self.tree.with_read(|tree| tree.leaf_below(key, at))
+        self.content
+            .with_read(|content| either!(content, index => index.leaf_below(key, at)))
     }
 
-    /// Caches the image of a node on `key`'s path, if its cached parent points to it (the root needs none) and there is
-    /// room. Returns whether it is cached.
+    /// Caches the image of a node on `key`'s path, if there is room. With a radix index, a cached parent must point to
+    /// the node (the root needs none). With a hash index, `key` must have the node's whole prefix. Returns whether the
+    /// image is cached.
     pub fn admit(&self, key: &[u8], image: PrefixImage<impl Iterator<Item = SlotWord> + Clone>) -> bool {
         self.since(self.turns()).admit(key, image)
     }
@@ -274,8 +363,8 @@ impl PrefixCache {
     }
 
     fn grow_older(&self, turns: u8) {
-        self.tree.with_write(|tree| {
-            tree.arena.grow_older(turns);
+        self.content.with_write(|content| {
+            either!(content, index => index.images_mut().arena.grow_older(turns));
             // Relaxed: the section's lock orders this for every thread that reads the cache.
             self.turns.fetch_add(u64::from(turns), Ordering::Relaxed);
         });
@@ -287,43 +376,52 @@ impl PrefixCache {
         Since { cache: self, turns }
     }
 
-    /// Replaces the content by that of `other`, with the same ages. Returns `false` if `other` has other node types, or
-    /// if the content does not fit.
+    /// Replaces the content by that of `other`, with the same ages. Returns `false` if `other` has other node types or
+    /// another index, or if the content does not fit.
     pub fn adopt(&self, other: &Self) -> bool {
-        let budget = self.tree.with_read(Tree::budget);
-        let copy = other.tree.with_read(|tree| tree.copy(budget));
-        match copy.filter(|_| self.types == other.types) {
-            Some(copy) => self.tree.with_write(|tree| *tree = copy),
+        let (kind, budget) = self
+            .content
+            .with_read(|content| (core::mem::discriminant(content), content.images().budget()));
+        let copy = other.content.with_read(|content| content.copy(budget));
+        match copy.filter(|copy| self.types == other.types && kind == core::mem::discriminant(copy)) {
+            Some(copy) => self.content.with_write(|content| *content = copy),
             None => return false,
         }
         true
     }
 
-    /// Removes the image of the node at `at`, on `key`'s path, and the images below it.
+    /// Removes the image of the node at `at`, on `key`'s path, and with a radix index the images below it.
     pub fn forget(&self, key: &[u8], at: RemotePtr) {
-        self.tree.with_write(|tree| tree.forget(key, at));
+        self.content
+            .with_write(|content| either!(content, index => index.forget(key, at)));
     }
 
     /// Returns whether at most a 32nd of the budget is free, so that the next images will replace others.
     pub fn is_full(&self) -> bool {
-        self.tree
-            .with_read(|tree| tree.bytes() >= tree.budget() / 32 * 31)
+        self.content
+            .with_read(|content| content.bytes() >= content.images().budget() / 32 * 31)
     }
 
     /// Returns the bytes of all its allocations, including slack.
     pub fn bytes(&self) -> u64 {
-        self.tree
-            .with_read(|tree| tree.bytes() + size_of::<Self>() as u64)
+        self.content
+            .with_read(|content| content.bytes() + content.outside() + size_of::<Self>() as u64)
     }
 
     /// Returns the number of cached nodes.
     pub fn nodes(&self) -> usize {
-        self.tree.with_read(Tree::nodes)
+        self.content.with_read(|content| content.images().nodes())
+    }
+}
+
+impl Fingerprint for Content {
+    fn fingerprint(&self) -> u64 {
+        either!(self, index => index.fingerprint())
     }
 }
 
 impl Fingerprint for PrefixCache {
     fn fingerprint(&self) -> u64 {
-        self.tree.fingerprint()
+        self.content.fingerprint()
     }
 }

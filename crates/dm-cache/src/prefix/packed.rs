@@ -349,7 +349,7 @@ impl<'a> View<'a> {
             false => half_at(self.0, HEAD),
         }
     }
-    /// Returns the key bytes between the parent's slot and the branch.
+    /// Returns the key bytes in front of the branch that the image stores.
     #[inline]
     pub(super) fn partial(&self) -> &'a [u8] {
         &self.0[self.partial_at()..][..self.partial_len()]

@@ -4,8 +4,11 @@
 use core::cell::Cell;
 use std::alloc::{GlobalAlloc, Layout, System};
 
-use dm_cache::{Addition, Admitted, IndexCache, NodeImage};
+use dm_cache::{Addition, Admitted, IndexCache, NodeImage, PrefixCache, PrefixIndex};
+use dm_layout::{NodeTypes, RadixHeader, SlotWord};
 use dm_verbs::{NodeId, RemotePtr};
+
+use crate::prefix::{at, image, inner, leaf};
 
 std::thread_local! {
     /// Bytes that this thread has allocated and not freed.
@@ -117,6 +120,51 @@ fn every_byte_is_counted<K: dm_cache::CacheKey>(budget: u64, key: impl Fn(u64) -
     assert!(budget == u64::MAX || evicted > 0, "the budget was never reached");
     assert!(dm_sync::SMALL_WORLD || added > 0, "no image has grown");
     top
+}
+
+/// Runs random admissions, learnt slots and removals of nodes below one root. The count must agree after each one.
+fn every_byte_of_images_is_counted(index: PrefixIndex, budget: u64) {
+    let root: Vec<SlotWord> = (0..=255).map(|p| inner(p, 100 + u64::from(p), 2)).collect();
+    let (mut rng, mut top) = (1, 0);
+    let before = LIVE.get();
+    let cache = Box::new(PrefixCache::with_index(index, NodeTypes::SHIPPED, budget));
+    for step in 0..dm_sync::scaled(6_000, 60) {
+        if step % 50 == 0 {
+            cache.admit(&[0; 4], image(1, RadixHeader::new(0, 3, &[]), &root));
+        }
+        let n = below(&mut rng, 256);
+        let (key, node) = ([n as u8, 7, 0, 0], at(100 + n));
+        match below(&mut rng, 8) {
+            0..=4 => {
+                let leaves: Vec<SlotWord> = (0..below(&mut rng, 20)).map(|p| leaf(p as u8, 9)).collect();
+                cache.admit(&key, image(100 + n, RadixHeader::new(1, 2, &[7]), &leaves));
+            }
+            5..=6 => {
+                let (slot, far) = (below(&mut rng, 20), below(&mut rng, 8) == 0);
+                let word = SlotWord::leaf(slot as u8, at(9).raw(), if far { 2 } else { 1 }).unwrap();
+                cache.learn(&key, node, slot as usize, word);
+            }
+            _ => cache.forget(&key, node),
+        }
+        assert!(cache.bytes() <= budget, "step {step}");
+        assert_eq!(cache.bytes() as i64, LIVE.get() - before, "step {step}");
+        top = top.max(cache.bytes());
+    }
+    drop(cache);
+    assert_eq!(LIVE.get(), before);
+    assert!(
+        dm_sync::SMALL_WORLD || budget > 1 << 20 || top > budget / 32 * 30,
+        "the budget is used, not only kept: {top} of {budget} B"
+    );
+}
+
+#[test]
+fn images_of_radix_nodes() {
+    for index in [PrefixIndex::Radix, PrefixIndex::Hash] {
+        for budget in [6_000, 1 << 30] {
+            every_byte_of_images_is_counted(index, budget);
+        }
+    }
 }
 
 #[test]

@@ -5,5 +5,6 @@ mod bytes;
 mod eviction;
 mod model;
 mod prefix;
+mod prefix_table;
 mod published;
 mod threads;

@@ -5,21 +5,21 @@ use dm_layout::{Find, NodeTypes, RadixHeader, SlotWord};
 use dm_sync::Fingerprint;
 use dm_verbs::{NodeId, RemotePtr};
 
-const TYPES: NodeTypes = NodeTypes::SHIPPED;
+pub(crate) const TYPES: NodeTypes = NodeTypes::SHIPPED;
 
-fn at(line: u64) -> RemotePtr {
+pub(crate) fn at(line: u64) -> RemotePtr {
     RemotePtr::new(NodeId(1), line * 64).expect("in range")
 }
 
-fn leaf(partial: u8, line: u64) -> SlotWord {
+pub(crate) fn leaf(partial: u8, line: u64) -> SlotWord {
     SlotWord::leaf(partial, at(line).raw(), 1).expect("in range")
 }
 
-fn inner(partial: u8, line: u64, node_type: u8) -> SlotWord {
+pub(crate) fn inner(partial: u8, line: u64, node_type: u8) -> SlotWord {
     SlotWord::inner(partial, at(line).raw(), node_type).expect("in range")
 }
 
-fn image(
+pub(crate) fn image(
     line: u64,
     header: RadixHeader,
     words: &[SlotWord],
@@ -49,7 +49,7 @@ fn small(budget: u64) -> PrefixCache {
     cache
 }
 
-fn hit(cache: &PrefixCache, key: &[u8]) -> PrefixHit {
+pub(crate) fn hit(cache: &PrefixCache, key: &[u8]) -> PrefixHit {
     cache.lookup(key).expect("the root is cached")
 }
 

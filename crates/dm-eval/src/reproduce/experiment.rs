@@ -211,14 +211,14 @@ macro_rules! files {
 }
 
 /// The files of the experiments of this program, in the papers' order.
-const FILES: [(&str, &str); 58] = files![
+const FILES: [(&str, &str); 59] = files![
     "sherman-table-1" "sherman-2" "sherman-3" "sherman-10" "sherman-11" "sherman-12" "sherman-13" "sherman-14"
     "sherman-15" "sherman-16" "smart-table-2" "smart-3a" "smart-3b" "smart-4ab" "smart-4c" "smart-4d" "smart-4ef"
-    "smart-5a" "smart-5b" "smart-5cd" "smart-14" "smart-15" "smart-16" "smart-17" "smart-18" "smart-19" "smart-21"
-    "smart-22a" "smart-22c" "smart-22d" "smart-22e" "smart-22f" "smart-22gh" "chime-3a" "chime-3bc" "chime-3d"
-    "chime-4" "chime-12" "chime-13" "chime-14" "chime-15" "chime-15b" "chime-16" "chime-18a" "chime-18b" "chime-18c"
-    "chime-18d" "chime-18e" "chime-18f" "chime-19ab" "chime-19-load" "chime-19c" "dolphin-6" "dolphin-7" "dolphin-8"
-    "dolphin-9" "dolphin-table-2" "dmtree"
+    "smart-5a" "smart-5b" "smart-5cd" "smart-14" "smart-15" "smart-16" "smart-17" "smart-18" "smart-19" "smart-20"
+    "smart-21" "smart-22a" "smart-22c" "smart-22d" "smart-22e" "smart-22f" "smart-22gh" "chime-3a" "chime-3bc"
+    "chime-3d" "chime-4" "chime-12" "chime-13" "chime-14" "chime-15" "chime-15b" "chime-16" "chime-18a" "chime-18b"
+    "chime-18c" "chime-18d" "chime-18e" "chime-18f" "chime-19ab" "chime-19-load" "chime-19c" "dolphin-6" "dolphin-7"
+    "dolphin-8" "dolphin-9" "dolphin-table-2" "dmtree"
 ];
 
 /// Returns all embedded experiments.

@@ -1,7 +1,7 @@
 //! Tests that every error is typed and names its place, that nothing hangs or panics, and that no acknowledged write is
 //! lost.
 
-use crate::common::{Tree, art, hybrid, optimistic, out_of_place, plain, under_tables};
+use crate::common::{Tree, art, hash_cache, hybrid, optimistic, out_of_place, plain, under_tables};
 use dm_layout::{RadixSlot, SlotWord};
 use dm_loopback::{Loopback, Trouble, block_on};
 use dm_testkit::{IndexUnderTest, Rng, TestKey, World, cut_off, failures, fill_up, says};
@@ -57,6 +57,13 @@ fn another_pool_and_other_arguments_are_refused() {
             .await
             .expect_err("no leaf");
         assert!(matches!(huge, OpenError::Geometry(_)), "{huge}");
+        for skipping in [optimistic, hybrid] {
+            let pool = Loopback::builder().build().expect("memory");
+            let v = pool.connect(0).expect("a client");
+            let both = Smart::<Key8>::create_or_open(&v, &hash_cache(skipping(options()))).await;
+            let why = both.expect_err("no whole prefixes").to_string();
+            assert!(why.contains("hash index") && why.contains("compression"), "{why}");
+        }
         let client = tree.client(&v);
         let short = client.insert(&Key8(1), &[0; 15]).await.expect_err("too short");
         let (found, expected) = (15, 16);

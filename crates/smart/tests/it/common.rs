@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use dm_testkit::{Failure, IndexUnderTest, TestKey};
 use dm_verbs::{Control, Verbs};
-use smart::{Compression, NodeTypes, Options, RangeIndex, Smart};
+use smart::{Compression, NodeTypes, Options, PrefixIndex, RangeIndex, Smart};
 
 /// Returns these options with every lock in a lock table: those of leaves (HOCL), and those of inner nodes (ROWEX).
 pub(crate) const fn under_tables(options: Options) -> Options {
@@ -49,6 +49,14 @@ pub(crate) const fn optimistic(options: Options) -> Options {
 pub(crate) const fn hybrid(options: Options) -> Options {
     Options {
         compression: Compression::HYBRID,
+        ..options
+    }
+}
+
+/// Returns these options with a cache that is indexed by hashes of prefixes.
+pub(crate) const fn hash_cache(options: Options) -> Options {
+    Options {
+        cache_index: PrefixIndex::Hash,
         ..options
     }
 }

@@ -1,6 +1,6 @@
 //! Runs the same script with every correct variant, in every world.
 
-use crate::common::{Tree, art, hybrid, optimistic, plain, under_tables};
+use crate::common::{Tree, art, hash_cache, hybrid, optimistic, plain, under_tables};
 use dm_testkit::{Family, TestKey};
 use smart::{NodeTypes, Options};
 
@@ -37,6 +37,7 @@ dm_testkit::conformance! {
     plain => With(plain);
     optimistic => With(optimistic);
     hybrid => With(hybrid);
+    hash_cache => With(hash_cache);
 }
 
 /// Other node sizes change when nodes are copied, and smaller caches change which images are stale. Each setting runs
@@ -59,6 +60,20 @@ mod others {
     #[test]
     fn small_cache() {
         conform(&Trees(NodeTypes::SHIPPED, 16 << 10), WorldKind::SimCx6Colocated);
+    }
+
+    #[test]
+    fn small_hash_cache() {
+        let small = |options| Options {
+            cache_bytes: 16 << 10,
+            ..hash_cache(options)
+        };
+        conform(&With(small), WorldKind::SimCx6Colocated);
+    }
+
+    #[test]
+    fn art_with_hash_cache() {
+        conform(&With(|options| art(hash_cache(options))), WorldKind::SimCx6);
     }
 
     #[test]

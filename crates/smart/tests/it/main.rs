@@ -8,6 +8,7 @@ mod cancel;
 mod common;
 mod conformance;
 mod futures;
+mod hash_cache;
 mod items;
 mod kills;
 mod late;

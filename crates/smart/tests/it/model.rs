@@ -6,7 +6,7 @@ use dm_loopback::{Loopback, block_on};
 use dm_testkit::{IndexUnderTest, Model, OP_BYTES, Op, TestKey, apply, check_all};
 use dm_verbs::{Counters, Env};
 use proptest::prelude::*;
-use smart::{Compression, Key8, KeyN, Options};
+use smart::{Compression, Key8, KeyN, Options, PrefixIndex};
 
 fn run<K: TestKey>(options: Options, ops: &[Op<K>]) -> Result<Counters, TestCaseError> {
     let world = Loopback::builder()
@@ -104,8 +104,13 @@ fn switched(options: Options) -> impl Strategy<Value = Options> {
         Just(Compression::OPTIMISTIC),
         Just(Compression::NONE)
     ];
-    (switches, compression).prop_map(|(switches, compression)| Options {
+    // A hash index needs whole prefixes.
+    (switches, compression, any::<bool>()).prop_map(|(switches, compression, hash)| Options {
         compression,
+        cache_index: match hash && !compression.skips() {
+            true => PrefixIndex::Hash,
+            false => PrefixIndex::Radix,
+        },
         ..switches
     })
 }
@@ -141,7 +146,8 @@ proptest! {
     ) {
         let ops: Vec<_> = ops.iter().map(|op| with_key(op, |k| KeyN(spread_far(k.0.wrapping_mul(0x0401))))).collect();
         for compression in [Compression::OPTIMISTIC, Compression::HYBRID] {
-            run(Options { types, cache_bytes, compression, ..switches }, &ops)?;
+            let cache_index = PrefixIndex::Radix;
+            run(Options { types, cache_bytes, cache_index, compression, ..switches }, &ops)?;
         }
     }
 }

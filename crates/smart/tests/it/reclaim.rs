@@ -7,7 +7,7 @@ use std::sync::Barrier;
 use dm_loopback::{Loopback, block_on};
 use dm_sim::{CostModel, RunEnd, Sim};
 use dm_verbs::{Env, Nanos};
-use smart::{Applied, Key8, NodeTypes, Options, RangeIndex, ReclaimOptions, Scan, Smart};
+use smart::{Applied, Key8, NodeTypes, Options, PrefixIndex, RangeIndex, ReclaimOptions, Scan, Smart};
 
 /// Returns options with small nodes and chunks. `chunk_bytes` is the sum over all memory nodes.
 fn small(chunk_bytes: u64, memory_nodes: u16) -> Options {
@@ -160,7 +160,15 @@ fn all<Fut: Future<Output = ()> + 'static>(
 fn later_rounds_of_simulated_clients_need_no_new_chunk() {
     const CLIENTS: u16 = 6;
     const KEYS: u64 = 200;
-    for (seed, members, memory_nodes) in [(1, 63, 1), (2, 63, 2), (3, 63, 3), (1, 0, 1)] {
+    use PrefixIndex::{Hash, Radix};
+    let runs = [
+        (1, 63, 1, Radix),
+        (2, 63, 2, Radix),
+        (3, 63, 3, Radix),
+        (1, 0, 1, Radix),
+        (2, 63, 2, Hash),
+    ];
+    for (seed, members, memory_nodes, cache_index) in runs {
         let sim = Sim::builder(CostModel::cx6_roce())
             .compute_nodes(2)
             .memory_nodes(memory_nodes)
@@ -176,6 +184,7 @@ fn later_rounds_of_simulated_clients_need_no_new_chunk() {
                 // for blocks that are not free yet.
                 let options = Options {
                     members,
+                    cache_index,
                     ..small(240 << 10, memory_nodes)
                 };
                 let tree = Smart::<Key8>::create_or_open(&v, &options).await;
