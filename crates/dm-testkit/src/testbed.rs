@@ -76,9 +76,9 @@ impl Cards {
             (model.wire_ns, model.jitter_ns) = (3_000.0, 6_000.0);
         }
         let stalls = turn();
-        let builder = Sim::builder(model).seed(seed);
+        let builder = Sim::builder(model).seed(seed).lease(LEASE);
         if stalls {
-            return builder.stalls(STALL_ONE_IN, LONGEST_STALL).lease(LEASE);
+            return builder.stalls(STALL_ONE_IN, LONGEST_STALL);
         }
         builder
     }
@@ -88,8 +88,8 @@ impl Cards {
 const STALL_ONE_IN: u32 = 2_000;
 /// The longest delay of a poll.
 const LONGEST_STALL: Nanos = Nanos::from_millis(3);
-/// The lease of compute nodes whose clients are suspended. It is many times longer than a delay. Otherwise the last
-/// client of a compute node, delayed several times in a row, would be silent for a lease. It would then be expelled, and
+/// The lease of compute nodes with weak cards. Operations take long there, because answers are late or clients are
+/// delayed. If the last client of a compute node were silent for a lease during one operation, it would be expelled, and
 /// the run would count its error as wrong. Runs with kills test such clients.
 const LEASE: Nanos = Nanos::from_millis(100);
 
