@@ -5,7 +5,8 @@ use dm_verbs::{Verbs, Why};
 
 use super::{Buffers, Composed};
 use crate::{
-    BulkLoad, IndexError, Inner, Lead, NodeAccess, NodeCopies, NodeCopy, NodeStore, Reclaim, Run, Scan,
+    BulkLoad, HOPS_FREE, IndexError, Inner, Lead, NodeAccess, NodeCopies, NodeCopy, NodeStore, Reclaim, Run,
+    Scan,
 };
 
 /// Maximum number of leaves that a scan reads at the same time.
@@ -89,6 +90,8 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
         let mut sibling: Option<Lead> = None;
         // Steps along sibling pointers since the last search in the inner structure.
         let mut hops = 0;
+        // Whether a search has been repeated after many of these steps.
+        let mut searched_again = false;
         // The last leaf that did not show where the scan must continue.
         let mut nowhere = None;
         while out.len() < limit {
@@ -120,7 +123,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
             }
             match progress {
                 Progress::End => return Ok(()),
-                Progress::UpTo(next) => expect = next,
+                Progress::UpTo(next) => (expect, searched_again) = (next, false),
                 Progress::Lost => {
                     // The first leaf was torn, was split, or is not at the cached address. Read it alone.
                     let alive = self.leaves.whole().copy(self.v, first, copy).await?;
@@ -139,8 +142,14 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
                         linked: alive,
                     });
                     hops += u32::from(sibling.is_some());
+                    // The address led to a leaf so far to the left that a new search takes fewer steps. The search is
+                    // made once, because the separators of these leaves may really be missing.
+                    let far = hops == HOPS_FREE && !searched_again;
+                    if far {
+                        (searched_again, sibling) = (true, None);
+                    }
                     if let Some(located) = self.inner.locate(self.v, &expect).await? {
-                        match sibling.is_none() && located.leaf.at == first {
+                        match far || sibling.is_none() && located.leaf.at == first {
                             true => self.inner.invalidate(self.v, located.proof),
                             false => self.inner.stale(self.v, located.proof),
                         }

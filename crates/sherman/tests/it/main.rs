@@ -17,6 +17,7 @@ mod locks;
 mod memory;
 mod merge;
 mod model;
+mod old_cache;
 mod processes;
 mod reclaim;
 mod stress;
