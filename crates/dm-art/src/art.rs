@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 use core::pin::pin;
 
 use dm_alloc::{Allocator, Life};
-use dm_cache::{PrefixCache, PrefixIndex};
+use dm_cache::PrefixCache;
 use dm_index::{Applied, Exchange, Fill, IndexError, KeyBytes, RangeIndex, Scan, Write};
 use dm_layout::{KEY_BYTES_MAX, NodeTypes, RadixHeader, SlotWord, build_radix_node};
 use dm_lock::Locks;
@@ -61,8 +61,7 @@ impl<K, L> Art<K, L> {
     ///
     /// # Errors
     /// Returns an error if a verb or an allocation fails, [`IndexError::Corrupt`] if the root word does not hold the
-    /// address of a root, and [`IndexError::BadInput`] if the cache has a hash index and the compression skips key
-    /// bytes.
+    /// address of a root, and the error of [`ArtOptions::check`].
     pub async fn open<V: Verbs + Control>(
         v: &V,
         leaves: L,
@@ -73,11 +72,7 @@ impl<K, L> Art<K, L> {
     where
         L: SingleStore<V, K>,
     {
-        if options.cache_index == PrefixIndex::Hash && options.compression.skips() {
-            return Err(IndexError::BadInput {
-                why: "a cache with a hash index needs whole prefixes: choose a compression that skips no key bytes",
-            });
-        }
+        options.check()?;
         let mut root = v.word(root_word).await?;
         if root == 0 {
             root = plant(v, &alloc, &options.types, root_word).await?;

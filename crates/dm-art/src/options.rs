@@ -1,7 +1,7 @@
 //! Options of a radix tree.
 
 use dm_cache::PrefixIndex;
-use dm_index::CpuCost;
+use dm_index::{CpuCost, IndexError};
 use dm_layout::{NodeTypes, PARTIAL_MAX, RadixHeader};
 use dm_verbs::Nanos;
 
@@ -134,6 +134,19 @@ impl ArtOptions {
             cpu: CpuCost::NONE,
             #[cfg(feature = "study")]
             flaws: ArtFlaws::default(),
+        }
+    }
+
+    /// Checks that the options do not contradict each other.
+    ///
+    /// # Errors
+    /// Returns [`IndexError::BadInput`] if the cache has a hash index and the compression skips key bytes.
+    pub const fn check(&self) -> Result<(), IndexError> {
+        match (self.cache_index, self.compression.skips()) {
+            (PrefixIndex::Hash, true) => Err(IndexError::BadInput {
+                why: "a cache with a hash index needs whole prefixes: choose a compression that skips no key bytes",
+            }),
+            _ => Ok(()),
         }
     }
 }

@@ -52,6 +52,7 @@ impl<K: KeyBytes> Parts for SmartParts<K> {
 
     fn fit<V: Verbs>(_: &V, options: &Options) -> Result<Options, OpenError> {
         SingleLeaf::<K>::new(options.value_bytes)?;
+        options.inner().check().map_err(OpenError::Index)?;
         Ok(*options)
     }
 

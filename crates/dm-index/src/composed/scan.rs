@@ -149,15 +149,20 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
                         (searched_again, sibling) = (true, None);
                     }
                     if let Some(located) = self.inner.locate(self.v, &expect).await? {
-                        match far || sibling.is_none() && located.leaf.at == first {
+                        match !far && sibling.is_none() && located.leaf.at == first {
                             true => self.inner.invalidate(self.v, located.proof),
                             false => self.inner.stale(self.v, located.proof),
                         }
                     }
+                    if far {
+                        // The entry that led here is right, so it is only reported as stale. This search learns the leaves
+                        // that were split from its leaf.
+                        self.inner.find(self.v, &expect).await?;
+                    }
                     // Twice in a row, this leaf did not show where the scan must continue. The cached address was
                     // dropped after the first time, and a search has found the same address again. So the entry in the
                     // inner structure is wrong.
-                    if sibling.is_none() && nowhere.replace(first) == Some(first) {
+                    if !far && sibling.is_none() && nowhere.replace(first) == Some(first) {
                         let found = self.inner.find(self.v, &expect).await?;
                         if let Some(located) = found.filter(|located| located.leaf.at == first) {
                             self.inner.invalidate(self.v, located.proof);
