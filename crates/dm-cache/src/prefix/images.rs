@@ -110,7 +110,7 @@ impl Images {
         self.find_at(types, view, partial, view.slots().place(partial))
     }
 
-    /// Returns the result of [`Tree::find`] for a byte whose slot is stored, or would be stored, at `place`.
+    /// Returns the result of [`Images::find`] for a byte whose slot is stored, or would be stored, at `place`.
     #[inline]
     pub(super) fn find_at(
         &self,
