@@ -16,7 +16,7 @@ use crate::{
 /// 1. all parts of [`conform_one`] with 8-byte keys and values;
 /// 2. the single client of [`conform_one`] with 8-byte keys and values of 1, 64 and 200 bytes;
 /// 3. the single client, the bulk loads and the many clients of [`conform_one`] with 24-byte keys and values of 8 to
-///   100 bytes.
+///    100 bytes.
 ///
 /// # Panics
 /// Panics with the seed if any check fails.
