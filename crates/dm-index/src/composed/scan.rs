@@ -155,8 +155,8 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
                         }
                     }
                     if far {
-                        // The entry that led here is right, so it is only reported as stale. This search learns the leaves
-                        // that were split from its leaf.
+                        // The entry that led here may be right, so it is only reported as stale. This search learns the
+                        // leaves that were split from its leaf.
                         self.inner.find(self.v, &expect).await?;
                     }
                     // Twice in a row, this leaf did not show where the scan must continue. The cached address was
