@@ -52,10 +52,11 @@ pub struct Measured {
 /// The resource of a simulated testbed that was busy for the longest time.
 #[derive(Debug, Clone, Copy)]
 pub struct Busiest {
-    /// The resource, and its node. `ns` is the time for which it was busy in the run.
+    /// The resource, and its node. `ns` is the time for which it was busy between the end of the warm-up and the moment
+    /// when the first client stopped.
     pub resource: Busy,
     /// The throughput, in million operations per second, at which it would be busy all the time, if an operation used
-    /// it for as long as in this run. This includes the effects of skew and of repeated work.
+    /// it for as long as in this time. This includes the effects of skew and of repeated work.
     pub bound_mops: f64,
 }
 

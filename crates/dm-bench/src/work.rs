@@ -132,6 +132,11 @@ impl Tally {
         !fenced
     }
 
+    /// Returns whether an operation that ends at `now` is counted, unless that is too late.
+    pub(crate) fn is_warm(&self, now: u64) -> bool {
+        self.ops >= self.warm_up && now >= self.warm_until
+    }
+
     /// Records an operation that ended at `ended`.
     fn note(&mut self, kind: OpKind, began: u64, ended: u64, cost: Counters) {
         self.ops += 1;

@@ -28,6 +28,8 @@ impl<K: KeyBytes, S> Blink<K, S> {
         let Some(mut lead) = self.parent(v, split, &mut copy).await? else {
             return Ok(None);
         };
+        // The node where the search for the parent began: a cached one, or one that a descent has just read.
+        let mut began = lead.at;
         loop {
             // This is an upsert, so that an installation that may have taken effect can be repeated without
             // harm.
@@ -49,20 +51,27 @@ impl<K: KeyBytes, S> Blink<K, S> {
                     self.refresh(&mut copy, split)?;
                     return Ok(Some(next));
                 }
-                Answer::Stale(Stale::Right(right)) => {
-                    // Even after many steps, no new descent is needed. If the steps lead to a wrong node, the arm below
-                    // finds the parent by its key.
-                    let _far = hops.step(&mut retry, right.at).await?;
-                    lead = right;
-                }
-                Answer::Stale(Stale::Elsewhere) => {
+                Answer::Stale(stale) => {
+                    if let Stale::Right(right) = stale {
+                        lead = right;
+                        // Each step locks a node. So many steps mean that the search began at an old image, or that
+                        // many separators are missing one level higher. A descent only READs the nodes on its way.
+                        //= docs/protocol/reclaim.md R10
+                        if !hops.step(&mut retry, right.at).await? {
+                            continue;
+                        }
+                    }
                     v.local(LocalStep::Section).await;
-                    if let Some(hit) = self.cache.lookup_at(level, &split.separator) {
+                    // Another client may have cached a newer image meanwhile.
+                    let hit = self.cache.lookup_at(level, &split.separator);
+                    if let Some(hit) = hit.filter(|hit| hit.origin.node == began) {
                         self.cache.invalidate(hit.origin);
                     }
-                    retry.again(lead.at, Why::Stale).await?;
+                    if matches!(stale, Stale::Elsewhere) {
+                        retry.again(lead.at, Why::Stale).await?;
+                    }
                     match self.parent(v, split, &mut copy).await? {
-                        Some(found) => lead = found,
+                        Some(found) => (lead, began) = (found, found.at),
                         None => return Ok(None),
                     }
                 }

@@ -221,7 +221,8 @@ impl<F: Fabric> Dialogue<F> {
             to,
             client: &port,
         };
-        // Until these checks have passed, the node opens no queue pair, allocates nothing and discloses nothing.
+        // Until these checks have passed, the node opens no queue pair, allocates nothing, and tells nothing about its
+        // memory.
         if !greeting.proves(&tag) {
             return Err(End::Refused(Refusal::Secret));
         }

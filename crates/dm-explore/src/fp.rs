@@ -118,7 +118,7 @@ impl core::hash::Hasher for Hasher {
     }
 }
 
-/// A hasher that returns a fingerprint unchanged, because it is already a hash.
+/// A hasher for fingerprints. It only combines their two lanes into 64 bits, because both are hashes already.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Identity(u64);
 

@@ -1,4 +1,4 @@
-//! Traces: the choices of a run, which can be replayed, and the same run in words.
+//! Traces. A trace is the list of the choices of a run: it can be replayed, or printed step by step.
 
 use core::fmt;
 use core::str::FromStr;

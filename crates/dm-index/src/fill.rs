@@ -14,9 +14,10 @@ use crate::IndexError;
 /// assert_eq!(Fill::from(0.8), Fill::Even(0.8));
 /// assert_eq!("as-inserted".parse(), Ok(Fill::AsInserted));
 /// assert!("1.5".parse::<Fill>().is_err());
-/// // A leaf has 64 slots, of which these keys can use 58.
+/// // A leaf has 64 slots.
 /// assert!(Fill::Even(0.5).allows(Fullness { taken: 32, of: 64 }));
 /// assert!(!Fill::Even(0.5).allows(Fullness { taken: 33, of: 64 }));
+/// // Of these slots, the loaded keys can use 58.
 /// let mean = (0..1000).map(|leaf| Fill::AsInserted.entries(58, leaf)).sum::<usize>() as f64 / 1000.0;
 /// assert!((mean / 58.0 - Fill::AsInserted.mean()).abs() < 0.01);
 /// ```

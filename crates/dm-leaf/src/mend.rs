@@ -119,7 +119,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             v.meter().note(Event::Mended);
             return Ok(Mend::Again);
         }
-        // To finish a merge, the client needs the locks of both nodes, and it must take a set of locks in one order. So
+        // To finish a merge, the client needs the locks of both nodes, and it must take a set of locks in a fixed order. So
         // this lock is released first.
         guard.release().await?;
         match header.state {

@@ -5,6 +5,7 @@ use core::fmt;
 use std::collections::BTreeMap;
 
 use crate::bound::{Resource, Side};
+use crate::engine::Engine;
 use crate::nic::NicCounters;
 use crate::sim::Sim;
 
@@ -60,6 +61,22 @@ pub struct BusyTimes {
 }
 
 impl BusyTimes {
+    fn of(engine: &Engine, first_memory_nic: usize) -> Self {
+        let owner = |card: usize| match card.checked_sub(first_memory_nic) {
+            Some(node) if first_memory_nic > 0 => (Side::Memory, node),
+            Some(node) => (Side::Shared, node),
+            None => (Side::Compute, card),
+        };
+        let counters = engine.nics.iter().map(|nic| nic.counters(&engine.t));
+        let cards = (0..).map(owner).zip(counters);
+        Self {
+            cards: cards
+                .map(|((side, node), counters)| (side, node as u16, counters))
+                .collect(),
+            threads: engine.busy_threads().into_iter().collect(),
+        }
+    }
+
     /// Returns how long each resource was busy between `earlier` and this moment of the same simulation, the busiest
     /// first.
     ///
@@ -95,10 +112,14 @@ impl Sim {
     /// thread that has clients. The resource that limits a run is the busiest one [since](BusyTimes::since) its
     /// beginning. Its time includes the effects of skew, of retries and of everything else that clients did.
     pub fn busy(&self) -> BusyTimes {
-        BusyTimes {
-            cards: self.cards(),
-            threads: self.busy_threads().collect(),
-        }
+        self.busy_reader()()
+    }
+
+    /// Returns a function that does the same as [`Sim::busy`], and that a client may call during the run.
+    pub fn busy_reader(&self) -> impl Fn() -> BusyTimes + use<> {
+        let (shared, first_memory_nic) = self.parts();
+        let shared = shared.clone();
+        move || BusyTimes::of(&shared.engine.borrow(), first_memory_nic)
     }
 }
 

@@ -191,6 +191,8 @@ impl Engine {
     /// Adds a client on `thread` of compute node `cn`, whose card is `nic`.
     pub(crate) fn add_client(&mut self, cn: u16, thread: u16, nic: usize) -> u16 {
         let client = u16::try_from(self.clients.len()).expect("at most 65535 clients");
+        // Client ids start at 1.
+        assert!(client < u16::MAX, "at most 65535 clients");
         let thread = *self.threads.entry((cn, thread)).or_insert(client);
         self.clients.push(ClientState {
             slice_end: 0,

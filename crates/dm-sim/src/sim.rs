@@ -8,7 +8,6 @@ use std::task::{Context, Poll};
 
 use dm_verbs::{Counters, Meter, Nanos, NodeId, Space};
 
-use crate::bound::Side;
 use crate::builder::SimBuilder;
 use crate::endpoint::{Endpoint, Shared};
 use crate::engine::{Current, Engine, Turn, What};
@@ -389,26 +388,9 @@ impl Sim {
         engine.nics[self.first_memory_nic + usize::from(node.0)].counters(&engine.t)
     }
 
-    /// Returns the counters of all cards, each with its owner and the owner's number.
-    pub(crate) fn cards(&self) -> Vec<(Side, u16, NicCounters)> {
-        let engine = self.shared.engine.borrow();
-        let owner = |card: usize| match card.checked_sub(self.first_memory_nic) {
-            Some(node) if self.first_memory_nic > 0 => (Side::Memory, node),
-            Some(node) => (Side::Shared, node),
-            None => (Side::Compute, card),
-        };
-        let counters = engine.nics.iter().map(|nic| nic.counters(&engine.t));
-        let owners = (0..).map(owner);
-        owners
-            .zip(counters)
-            .map(|((side, node), counters)| (side, node as u16, counters))
-            .collect()
-    }
-
-    /// Returns each hardware thread that has clients, by compute node and number, and the nanoseconds for which it
-    /// worked.
-    pub(crate) fn busy_threads(&self) -> impl Iterator<Item = ((u16, u16), u64)> {
-        self.shared.engine.borrow().busy_threads().into_iter()
+    /// Returns the state that the endpoints share, and the number of the first card of a memory node.
+    pub(crate) fn parts(&self) -> (&Rc<Shared>, usize) {
+        (&self.shared, self.first_memory_nic)
     }
 
     /// Gives access to a memory node's memory, to read or write it directly, outside the cost model. Returns

@@ -159,8 +159,8 @@ fn print_model(model: &CostModel) -> io::Result<bool> {
 /// The command.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Measures one or more points; every parameter is an option. Each element of a list (a,b,c) gives a row of its
-    /// own.
+    /// Measures one or more points. Options that take a list (a,b,c) give one row for each combination of their
+    /// elements.
     Bench(Box<Bench>),
     /// Writes a crate for an index of your own: its parts, its tests, its models, and a command that measures it
     /// beside the shipped indexes.

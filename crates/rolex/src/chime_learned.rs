@@ -95,8 +95,8 @@ impl<K: KeyBytes> Parts for ChimeLearnedParts<K> {
         self.inner.warm(v).await
     }
 
-    /// Does a round of reclaiming memory. Also writes another table of leaves if this compute node knows that many
-    /// leaves are missing in the table.
+    /// Does a round of reclaiming memory. Also writes another table of leaves if many of the leaves that this compute
+    /// node knows are missing from the table.
     async fn collect<V: Verbs + Control>(&self, v: &V, _: &Allocator) -> Result<(), IndexError> {
         self.inner.collect(v).await
     }

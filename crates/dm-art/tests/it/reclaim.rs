@@ -115,14 +115,15 @@ fn a_lost_race_frees_its_blocks() {
     // This client has cached an empty slot, which another client has filled meanwhile.
     assert_eq!(insert(&here, 1 << 56), Ok(Applied::Present));
     assert_eq!(live(&trees), before);
-    // The insert would split a leaf that another client has split already. In the end there is one more leaf, and a
-    // node of four slots has replaced the node of two.
+    // The first leaf is split: there is one more leaf, and a node of two slots.
     assert_eq!(insert(&there, 1), Ok(Applied::Inserted));
     assert_eq!(live(&trees), before + 2 * 64);
+    // This client would split the leaf, which the other client has split already.
     assert_eq!(insert(&here, 1), Ok(Applied::Present));
     assert_eq!(live(&trees), before + 2 * 64);
     assert_eq!(insert(&here, 2), Ok(Applied::Inserted));
-    // The nodes of two and of four slots are rounded up to whole lines. The replaced node is in limbo.
+    // There is one more leaf, and a node of four slots has replaced the node of two. Each of these nodes takes a whole
+    // line. The replaced node is in limbo.
     assert_eq!((live(&trees), limbo(&trees)), (before + 3 * 64, 64));
 }
 

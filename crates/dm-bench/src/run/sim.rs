@@ -1,20 +1,22 @@
 //! Runs a point on the simulated testbed.
 
 mod deaths;
+mod window;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use dm_index::{IndexError, RangeIndex};
-use dm_sim::{CostModel, Resource, RunEnd, Side, Sim, TaskId};
+use dm_sim::{CostModel, RunEnd, Sim, TaskId};
 use dm_workload::Distribution;
 use indicatif::ProgressBar;
 
 use self::deaths::Working;
+use self::window::{Mark, Window};
 use super::{Plans, Ready, RunError, bad, load, measured};
 use crate::driver::Driver;
 use crate::faults::Deaths;
-use crate::measured::{Busiest, Measured, NicShares};
+use crate::measured::Measured;
 use crate::work::{Tally, Worker};
 use crate::{AnyEndpoint, BenchIndex, BenchKey, Setting};
 
@@ -59,7 +61,7 @@ fn measure<I: BenchIndex>(
     progress: &ProgressBar,
 ) -> Result<Measured, RunError> {
     let plans = &Plans::of(setting)?;
-    let (before, began, busy_before) = (sim.meter(), sim.now(), sim.busy());
+    let (before, began) = (sim.meter(), sim.now());
     let mut tally = Tally::new(setting.warm_up());
     tally.warm_until = began.0 + setting.least / 4;
     let stop = tally.count_in(began.0, setting);
@@ -70,6 +72,7 @@ fn measure<I: BenchIndex>(
         handles,
         progress,
         tally: Rc::new(RefCell::new(tally)),
+        window: Rc::default(),
         left: Rc::new(Cell::new(setting.ops)),
         until: began.0 + setting.least,
         stop,
@@ -88,25 +91,16 @@ fn measure<I: BenchIndex>(
             Deaths::default()
         }
     };
-    let Common { tally, left, .. } = common;
+    let Common {
+        tally, left, window, ..
+    } = common;
     let mut tally = Rc::into_inner(tally).expect("the tasks have ended").into_inner();
     tally.exhausted |= left.get() == 0;
-    let took = (sim.now() - began).0.max(1) as f64;
-    let busy = sim.busy().since(&busy_before);
-    let responder = busy.iter().find(|busy| {
-        busy.side != Side::Compute && matches!(busy.resource, Resource::Responder | Resource::Atomics)
-    });
-    let nic = responder.map(|busy| NicShares {
-        stalled: busy.stalled_ns as f64 / took,
-        worked: (busy.ns - busy.stalled_ns) as f64 / took,
-    });
+    let end = Mark::new(sim.now().0, tally.ops, sim.busy());
+    let (nic, busiest) = window.take().limits(end);
     let counters = sim.meter() - before;
-    let busiest = busy.first().map(|busy| Busiest {
-        resource: *busy,
-        bound_mops: 1e3 * tally.ops as f64 / busy.ns.max(1) as f64,
-    });
     let mut measured = measured::<I>(setting, tally, began.0, counters, handles)?;
-    measured.nic = nic.unwrap_or_default();
+    measured.nic = nic;
     measured.busiest = busiest;
     measured.deaths.killed = deaths.killed;
     measured.deaths.recoveries = deaths.recoveries;
@@ -122,6 +116,7 @@ struct Common<'a, I> {
     handles: &'a Rc<[I]>,
     progress: &'a ProgressBar,
     tally: Rc<RefCell<Tally>>,
+    window: Rc<RefCell<Window>>,
     /// The number of operations that are left.
     left: Rc<Cell<u64>>,
     /// The time until which the clients continue even if no operation is left.
@@ -137,6 +132,7 @@ impl<I: BenchIndex> Common<'_, I> {
         let stream = self.plans.client(client, local);
         let (progress, setting) = (self.progress.clone(), self.setting.clone());
         let (until, stop) = (self.until, self.stop);
+        let (window, busy) = (self.window.clone(), sim.busy_reader());
         sim.spawn(cn, local, async move |v| {
             let v = AnyEndpoint::Sim(v);
             let index = handles[usize::from(cn)].client(&v);
@@ -144,7 +140,14 @@ impl<I: BenchIndex> Common<'_, I> {
             worker
                 .run(
                     stream,
-                    |now| now < stop && (left.replace(left.get().saturating_sub(1)) > 0 || now < until),
+                    |now| {
+                        let more =
+                            now < stop && (left.replace(left.get().saturating_sub(1)) > 0 || now < until);
+                        let tally = tally.borrow();
+                        let mark = || Mark::new(now, tally.ops, busy());
+                        window.borrow_mut().see(tally.is_warm(now), more, mark);
+                        more
+                    },
                     &tally,
                 )
                 .await;

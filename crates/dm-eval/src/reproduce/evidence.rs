@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::experiment::Experiment;
 use super::record::Record;
-use super::tally::{COLUMNS, Tally};
+use super::tally::{COLUMNS, Tally, WITHOUT_FITS, without_fits};
 use super::terminal::{self, paper, range, with_unit};
 use super::{catalogue, facts};
 
@@ -32,6 +32,18 @@ pub(crate) fn document(runs: &[Run], tally: &[(String, Tally)], commit: &str) ->
         let _ = writeln!(text, "* **{grade}**: {meaning}");
     }
     let _ = writeln!(text, "\n{}", terminal::SCALE);
+    let papers = without_fits(runs);
+    if !papers.is_empty() {
+        text += "\nSome constants of the model were fitted to a paper's figures. The experiments whose tables have a column \
+                 \"without this paper's fits\" ran once more, with one seed. There, each such constant had the value that \
+                 another paper's figures give it. A constant without another source kept its value; each section names \
+                 these. A claim that such a run leaves open does not stand.\n\n";
+        head(&mut text, "paper", &WITHOUT_FITS);
+        for (name, counts) in papers {
+            let counts = counts.map(|count| count.to_string());
+            let _ = writeln!(text, "| {name} | {} |", counts.join(" | "));
+        }
+    }
     let missing: Vec<String> = super::experiment::all()
         .into_iter()
         .flatten()
@@ -48,7 +60,7 @@ pub(crate) fn document(runs: &[Run], tally: &[(String, Tally)], commit: &str) ->
     for (experiment, record) in runs {
         let _ = write!(
             text,
-            "\n## {} {}: {}\n\nRun by commit {}: `{}`.\n\n",
+            "\n## {} {}: {}\n\nRun at commit {}: `{}`.\n\n",
             experiment.paper(),
             experiment.figure,
             experiment.title,

@@ -6,7 +6,10 @@ use serde::{Deserialize, Serialize};
 use super::cases::Sample;
 use super::experiment::{At, Claim, Experiment, Kind, Panel, Place, Sense};
 use super::metric::Metric;
-use super::reason::{Loaded, Point, Reason, fairness, not_understood, too_large, too_late, too_slow};
+use super::reason::{
+    Loaded, Point, Reason, fairness, not_understood, too_large, too_late, too_slow, without_key,
+};
+use super::setup::Resolved;
 
 /// A number is reproduced if the model's figure is within this share of it.
 pub(crate) const TOLERANCE: f64 = 0.20;
@@ -349,23 +352,29 @@ const COUNTED: &str =
 /// Searches the rows for the reason of a miss.
 fn miss(metric: Metric, model: f64, paper: f64, points: &Points) -> Reason {
     let (of, over) = (points.of.as_ref(), points.over.as_ref());
-    let (ours, theirs) = match model <= paper {
-        true => (of.map(|of| (paper / model, of, over)), over),
-        false => (over.map(|over| (model / paper, over, of)), of),
+    let factor = (paper / model).max(model / paper);
+    // The figure of the one point is too low, or that of the other is too high. A claim about one figure has one point.
+    let (low, high) = if model <= paper { (of, over) } else { (over, of) };
+    let found = match metric {
+        _ if metric.is_throughput() => low.map(|slow| too_slow(factor, slow, high)),
+        _ if metric.is_latency() => high.map(|slow| too_late(metric, factor, slow, low)),
+        _ if over.is_some() => None,
+        Metric::NodeBytesPerKey => of.map(|of| too_large(model, paper, of)),
+        Metric::WriteBytes => of.map(|of| without_key(model, paper, 1.0, of)),
+        Metric::WriteAmplification => of.map(|of| without_key(model, paper, of.item, of)),
+        _ => None,
     };
-    // The point with the lower throughput is too slow, and so is the one with the higher latency.
-    let slow = match metric.is_latency() {
-        false => ours,
-        true => theirs.map(|slow| {
-            let other = if model <= paper { of } else { over };
-            ((paper / model).max(model / paper), slow, other)
+    found.unwrap_or_else(|| not_understood(&[of, over]))
+}
+
+/// Returns how a point's keys were loaded, if they were.
+fn loaded(setup: &Resolved) -> Option<Loaded> {
+    match setup.fill {
+        Fill::Even(fill) if setup.keys > 0 => Some(Loaded {
+            fill,
+            clients: f64::from(setup.clients * setup.coroutines.max(1)),
         }),
-    };
-    match (slow, of) {
-        (Some((factor, slow, other)), _) if metric.is_throughput() => too_slow(factor, slow, other),
-        (Some((factor, slow, other)), _) if metric.is_latency() => too_late(metric, factor, slow, other),
-        (_, Some(of)) if metric == Metric::NodeBytesPerKey && over.is_none() => too_large(model, paper, of),
-        _ => not_understood(&[of, over]),
+        _ => None,
     }
 }
 
@@ -481,26 +490,16 @@ impl Reading<'_> {
         };
         let here: Vec<&Sample> = self.here(series, at).collect();
         let first = here.first()?;
+        let setup = self.experiment.resolve_for(self.panel, at, series).ok()?;
         let mean = |metric: &Metric| Some((*metric, self.at(series, *metric, at)?));
         Some(Point {
             name: at.map_or_else(|| series.to_owned(), |at| format!("{series} at {at}")),
             metrics: first.figures.metrics.keys().filter_map(mean).collect(),
             busiest: first.figures.busiest.clone(),
-            loaded: self.loaded(series, at),
+            loaded: loaded(&setup),
+            key: setup.key_bytes as f64,
+            item: (setup.key_bytes + setup.value_bytes) as f64,
         })
-    }
-
-    /// Returns how a point's keys were loaded, if they were.
-    fn loaded(&self, series: &str, at: Option<f64>) -> Option<Loaded> {
-        let setup = self.experiment.resolve_for(self.panel, at, series).ok()?;
-        match setup.fill {
-            Fill::Even(fill) if setup.keys > 0 => Some(Loaded {
-                entry: (setup.key_bytes + setup.value_bytes) as f64,
-                fill,
-                clients: f64::from(setup.clients * setup.coroutines.max(1)),
-            }),
-            _ => None,
-        }
     }
 
     fn here(&self, series: &str, at: Option<f64>) -> impl Iterator<Item = &Sample> {
@@ -735,6 +734,27 @@ mod tests {
         assert!(high.understood && high.text.starts_with("slow at 8"), "{high:?}");
         let unknown = reason("16.0", "9.0");
         assert!(!unknown.understood && unknown.text.starts_with("Not understood. fast at 16: 6.30 Mops"));
+    }
+
+    /// A write of 72 bytes of an item of 96, in a paper 105.6: the key has 32 bytes.
+    #[test]
+    fn bytes_are_explained_in_the_unit_of_the_metric() {
+        let point = Point {
+            name: "x".to_owned(),
+            metrics: Default::default(),
+            busiest: None,
+            loaded: None,
+            key: 32.0,
+            item: 96.0,
+        };
+        let points = Points {
+            of: Some(point),
+            over: None,
+        };
+        assert!(miss(Metric::WriteAmplification, 0.75, 1.1, &points).understood);
+        assert!(miss(Metric::WriteBytes, 72.0, 105.6, &points).understood);
+        assert!(!miss(Metric::WriteBytes, 0.75, 1.1, &points).understood);
+        assert!(!miss(Metric::ReadAmplification, 0.75, 1.1, &points).understood);
     }
 
     /// A number that was read off a plot is graded only if its error cannot change the grade.

@@ -1,6 +1,7 @@
 //! Counts the claims of the papers by their result: the first table of the page, of the summary and of the evidence.
 
 use super::catalogue::{self, Figure};
+use super::constants::others_for;
 use super::experiment::{Experiment, Kind};
 use super::grade::{Grade, Outcome};
 use super::record::Record;
@@ -124,6 +125,42 @@ pub(crate) fn papers(experiments: &[Experiment], records: &[Record]) -> Vec<(Str
         .fold(Tally::default(), |all, (_, tally)| all.and(*tally));
     rows.insert(papers, ("all".to_owned(), all));
     rows
+}
+
+/// The headings of the columns of [`without_fits`], in their order.
+pub(crate) const WITHOUT_FITS: [&str; 4] = [
+    "graded claims",
+    "of these, the grade stands",
+    "fitted claims",
+    "of these, reproduced without the fit",
+];
+
+/// Counts the claims of each paper in the experiments that also ran with the fits to figures of this paper replaced.
+/// Papers without such an experiment, or without a fit that could be replaced, are left out.
+pub(crate) fn without_fits(runs: &[(Experiment, Record)]) -> Vec<(String, [usize; 4])> {
+    let mut papers: Vec<(String, [usize; 4])> = Vec::new();
+    let replaced = |(experiment, record): &&(Experiment, Record)| {
+        !record.left_out.is_empty() && !others_for(experiment.paper()).0.is_empty()
+    };
+    for (experiment, record) in runs.iter().filter(replaced) {
+        for outcome in record.outcomes.iter().filter(|outcome| outcome.is_claim()) {
+            let other = record.left_out(outcome).map(|other| other.grade);
+            let at = papers.iter().position(|(name, _)| name == experiment.paper());
+            let at = at.unwrap_or_else(|| {
+                papers.push((experiment.paper().to_owned(), [0; 4]));
+                papers.len() - 1
+            });
+            let counts = &mut papers[at].1;
+            if outcome.is_fit() && !outcome.not_modelled {
+                counts[2] += 1;
+                counts[3] += usize::from(other == Some(Grade::Reproduced));
+            } else if outcome.grade != Grade::NotGraded {
+                counts[0] += 1;
+                counts[1] += usize::from(other == Some(outcome.grade));
+            }
+        }
+    }
+    papers
 }
 
 fn row<'a>(rows: &'a mut Vec<(String, Tally)>, paper: &str) -> &'a mut Tally {

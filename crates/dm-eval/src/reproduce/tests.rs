@@ -193,6 +193,16 @@ fn the_evidence_is_what_this_program_measures() {
         evidence.contains(&section),
         "docs/EVIDENCE.md does not have this section:\n{section}"
     );
+    // All four claims are fitted. With constants from other papers' figures, two of them are reproduced. The other two
+    // state the speed of the link, which is the same in all papers, so there is nothing to replace.
+    let mut runs = [(e.clone(), record)];
+    assert_eq!(tally::without_fits(&runs), [("Sherman".to_owned(), [0, 0, 4, 2])]);
+    // Graded claims are counted by themselves, and a claim without a result in the other run does not stand.
+    for outcome in &mut runs[0].1.outcomes {
+        outcome.fitted.clear();
+        outcome.grade = grade::Grade::Reproduced;
+    }
+    assert_eq!(tally::without_fits(&runs), [("Sherman".to_owned(), [4, 2, 0, 0])]);
 }
 
 #[test]

@@ -45,7 +45,8 @@ pub(super) struct Offer {
     pub(super) step: Step,
     /// The word that no client may be holding, or [`ANY`].
     free: u32,
-    /// The input of the step, if its outcome can be known (see `moves`). It is computed when the step is taken.
+    /// The input of the step, which is computed when the step is first taken. The inner `None` means that the outcome may
+    /// depend on more than an input (see `moves`).
     pub(super) input: Option<Option<Input>>,
 }
 

@@ -58,9 +58,10 @@ impl<V: Verbs> Drop for Unnamed<'_, V> {
 }
 
 impl<K: KeyBytes> Directory<K> {
-    /// Doubles the directory if no slot begins at `separator`. Does nothing if the directory has its maximum depth or
-    /// more than two slots per leaf, if another client of the compute node is doubling it, or if the allocator has no
-    /// block of this size. Returns whether the root word has changed; another compute node may have changed it.
+    /// Doubles the directory if no slot begins at `separator`. Does nothing if the directory has its maximum depth, if
+    /// it has more than two slots per leaf (in a sample of slots around the separator's), if another client of the
+    /// compute node is doubling it, or if the allocator has no block of this size. Returns whether the root word has
+    /// changed; another compute node may have changed it.
     pub(super) async fn grow<V: Verbs + Control>(
         &self,
         v: &V,

@@ -118,7 +118,7 @@ const fn survived(script: Script, clients: &'static [(u16, &'static [Do])]) -> S
     }
 }
 
-/// In these shapes a client is dropped, or its queue pair fails. Its locks are released.
+/// Shapes in which one client's future is dropped at any await. The dropped client must leave no lock held.
 const DROPS: &[Shape] = &[
     (
         "growth, leaf split",

@@ -68,9 +68,9 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     let outage = seed % 8 == 4 && cards == Cards::Preset;
     let world = Testbed::new(sim.build().expect("memory"), outage);
     let script = match seed % 4 {
-        // Leaves are on both memory nodes from the start, so that some operations succeed during an outage. There are
-        // then more keys than operations, because the block of any update may be on the memory node that is cut off, and
-        // no client writes a key again after a failed write.
+        // Leaves are on both memory nodes from the start, so that some operations succeed during an outage. With an
+        // outage, there are more keys than operations, because the block of any update may be on the memory node that is
+        // cut off, and no client writes a key again after a failed write.
         0 => Stress {
             preload: true,
             keys: if outage { 2 * operations } else { operations / 5 },

@@ -1,27 +1,41 @@
-//! A scan whose compute node has cached nodes that another compute node has split many times since.
+//! A compute node that has cached nodes, which another compute node has split many times since.
 
 use dm_index::{Applied, Key8, RangeIndex, Scan};
-use dm_loopback::{Endpoint, block_on};
+use dm_loopback::{Endpoint, Loopback, block_on};
 use dm_testkit::counted;
 use dm_verbs::Env;
 use sherman::{NodeSize, Options, Sherman};
 
-#[test]
-fn a_scan_that_begins_far_to_the_left_searches_again() {
+/// A pool with clients of two compute nodes.
+fn pool() -> (Loopback, [Endpoint; 2]) {
     let pool = counted().nodes(1).build().expect("memory");
-    let [v, w] = [0, 1].map(|number| pool.connect(number).expect("a client"));
+    let clients = [0, 1].map(|number| pool.connect(number).expect("a client"));
+    (pool, clients)
+}
+
+/// Opens the tree, whose nodes are small.
+fn open(v: &Endpoint) -> Sherman<Key8> {
     let options = Options {
         node: NodeSize::Span(8),
         ..Options::new(8)
     };
-    let open = |v: &Endpoint| block_on(Sherman::<Key8>::create_or_open(v, &options)).expect("a tree");
+    block_on(Sherman::create_or_open(v, &options)).expect("a tree")
+}
+
+fn insert(client: &impl RangeIndex<Key = Key8>, key: u64) {
+    let done = block_on(client.insert(&Key8(key), &key.to_le_bytes()));
+    assert_eq!(done, Ok(Applied::Inserted));
+}
+
+#[test]
+fn a_scan_that_begins_far_to_the_left_searches_again() {
+    let (_pool, [v, w]) = pool();
     let (old, new) = (open(&v), open(&w));
     let (client, other) = (old.client(&v), new.client(&w));
-    let insert = |key: u64| block_on(other.insert(&Key8(key), &key.to_le_bytes()));
-    assert!((0..20).all(|key| insert(key) == Ok(Applied::Inserted)));
+    (0..20).for_each(|key| insert(&other, key));
     // The first compute node caches the only inner node, which covers all keys.
     assert_eq!(block_on(client.get(&Key8(19), &mut Vec::new())), Ok(true));
-    assert!((20..8_000).all(|key| insert(key) == Ok(Applied::Inserted)));
+    (20..8_000).for_each(|key| insert(&other, key));
 
     let before = v.meter().counters().reads;
     let mut scan = Scan::new();
@@ -32,4 +46,38 @@ fn a_scan_that_begins_far_to_the_left_searches_again() {
     // key again.
     let reads = v.meter().counters().reads - before;
     assert!(reads > 64 * 2 && reads < 64 * 5 + 40, "{reads} READs");
+}
+
+#[test]
+fn a_separator_whose_parent_is_far_to_the_right_is_inserted_after_another_descent() {
+    let (pool, [v, w]) = pool();
+    let (old, new) = (open(&v), open(&w));
+    let (client, other) = (old.client(&v), new.client(&w));
+    (0..20).for_each(|i| insert(&other, i * 10_000));
+    // The first compute node caches the only inner node. Its last leaf stays where it is, but about 500 nodes that are
+    // split off from the inner node come to lie between the two.
+    let last = 190_000;
+    assert_eq!(block_on(client.get(&Key8(last), &mut Vec::new())), Ok(true));
+    (1..8_000).for_each(|key| insert(&other, key));
+
+    let before = v.meter().counters();
+    // The leaf has 8 slots, so it is split once or twice.
+    (1..9).for_each(|i| insert(&client, last + i));
+    let cost = v.meter().counters() - before;
+    let (locks, reads) = (cost.cas + cost.masked_cas, cost.reads);
+    // After 64 steps, each of which locks a node, the client descends from the root.
+    assert!(locks > 64 && locks < 64 + 30, "{locks} locks");
+    assert!(reads < 2 * 64 + 100, "{reads} READs");
+    // The separator is in its parent: from an empty cache, both halves of the leaf are found by equally many READs.
+    let found_by = |key: u64| {
+        let v = pool.connect(2).expect("a client");
+        let tree = open(&v);
+        let before = v.meter().counters().reads;
+        assert_eq!(
+            block_on(tree.client(&v).get(&Key8(key), &mut Vec::new())),
+            Ok(true)
+        );
+        v.meter().counters().reads - before
+    };
+    assert_eq!(found_by(last), found_by(last + 8));
 }

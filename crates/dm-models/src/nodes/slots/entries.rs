@@ -63,7 +63,7 @@ fn script(shape: &str) -> Script {
     }
 }
 
-/// Returns the knobs of a weak card, those of a declared card, and the latter with each order of lines.
+/// Returns the knobs of a weak card, and those of a declared card with each order of the lines of READs and WRITEs.
 fn under() -> Vec<Knobs> {
     let mut all = matrix(&timeless(Knobs::declared()), &[Knob::ReadOrder, Knob::WriteOrder]);
     all.push(timeless(Knobs::weak()));
