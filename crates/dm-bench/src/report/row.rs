@@ -106,7 +106,7 @@ row! {
     /// The confidence interval of the throughput.
     mops_ci95: Option<f64>, "million operations per second", Figure(Interval);
     /// The throughput at which the busiest resource of the testbed would be busy all the time, if an operation used it
-    /// for as long as in this run.
+    /// for as long as in this run, between the end of the warm-up and the moment when the first client stopped.
     bound_mops: Option<f64>, "million operations per second", Figure(Mean);
     /// The busiest resource.
     bound_by: Option<String>, "", Figure(First);

@@ -22,7 +22,7 @@ const PAYLOAD: u32 = 7;
 pub(crate) const ENTRY: Entry = Entry {
     name: "holder-dies",
     kind: Kind::Crash,
-    source: "docs/protocol/lock.md L2, For a takeover",
+    source: "docs/protocol/lock.md L2, When a holder dies",
     about: "One of two clients dies at any step; its posted requests land completely, in part or not at all. \
         The other client gets the lock, or its budget ends with `LockError::Held`, which has the lock's \
         place and the dead owner; it never waits for ever. The word keeps its payload, and no finished add \

@@ -9,7 +9,7 @@ use crate::{Entry, Explorable, How, Kind, Knob, Setting, matrix};
 pub(crate) const ENTRY: Entry = Entry {
     name: "L11",
     kind: Kind::Litmus,
-    source: "the specification bounds no delay; docs/protocol/lock.md, For a takeover",
+    source: "the specification bounds no delay; docs/protocol/lock.md, When a holder dies",
     about: "One client has posted a WRITE and dies, or is only slow. Another client takes over and WRITEs. \
         The word of the second client stays, if the memory node fenced the first client before.",
     cases: || {
