@@ -57,7 +57,7 @@ fn lock_table() {
     );
 }
 
-/// A measurement with three columns more than the program reads, because it must find them by name.
+/// A measurement with two columns more than the program reads, because it must find its columns by name.
 const ROWS: &str = "\
 index,variant,workload,clients,cache_limit_bytes,mops,bound_by,limit,p99_us,wrong_values,extra
 sherman,fg+,c,16,1000000,2.5,the link,the link,9.0,0,x

@@ -125,8 +125,8 @@ enum Command {
         #[arg(long)]
         contents: bool,
     },
-    /// Compiles every published crate with the oldest Rust that its manifest promises: 1.85 for dm-sync, dm-layout,
-    /// dm-verbs and dm-history, with all features, and 1.90 for the others.
+    /// Compiles every published crate except dm-ib with the oldest Rust that its manifest promises: 1.85 for dm-sync,
+    /// dm-layout, dm-verbs and dm-history, with all features, and 1.90 for the others.
     ///
     /// Takes half a minute for the four crates and 2 minutes for the others. Needs these toolchains of rustup; if one
     /// is missing, says how to install it, checks the crates of the other, and fails.
@@ -137,8 +137,8 @@ enum Command {
     /// Takes seconds. Needs `cargo install cargo-deny --locked`. Without a network it skips the vulnerabilities and
     /// says so.
     Deny,
-    /// Compares the public interfaces of all crates with those of the last release, the newest tag that begins with
-    /// `v`. Fails if a change needs a higher version than the manifests have.
+    /// Compares the public interfaces of all published libraries except dm-ib with those of the last release, the
+    /// newest tag that begins with `v`. Fails if a change needs a higher version than the manifests have.
     ///
     /// Takes about 10 minutes, or under 1 second if there is no release yet. Needs `cargo install cargo-semver-checks
     /// cargo-public-api --locked` and a nightly toolchain, because the interfaces are read from rustdoc's JSON.
@@ -176,8 +176,9 @@ enum Command {
         filter: Option<String>,
     },
     /// Runs the stress tests at full size, for each index, the assembled example and the hash table: 20 million
-    /// operations on loopback that grow a tree, as many that grow and shrink one, and 200 seeds of 100,000 operations
-    /// on simulated testbeds. With Sherman, Dolphin, Marlin and ROLEX, some of them cut off a memory node.
+    /// operations on loopback that grow a tree, as many that grow and shrink one (not for the hash table), and 200
+    /// seeds of 100,000 operations on simulated testbeds. With Sherman, Dolphin, Marlin and ROLEX, some of them cut off
+    /// a memory node.
     ///
     /// Takes about 40 minutes on 2 cores; with --shuttle about an hour.
     Stress {

@@ -46,8 +46,9 @@ pub(crate) struct Asked {
     /// Run only the crates' own tests, without the models and tests of the crates above.
     #[arg(long)]
     own: bool,
-    /// Keep the outcomes of the last run: mutants that were killed, and mutants that survived tests that have not
-    /// changed since.
+    /// Keep the outcomes of the last run: mutants that were killed or do not compile, and mutants that survived tests
+    /// that have not changed since. Mutants that need a build of their own are not run again even if the tests have
+    /// changed.
     #[arg(long)]
     resume: bool,
     /// Also run mutants that have a reason.

@@ -108,7 +108,8 @@ fn write(shell: &Shell, root: &Path, dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(crates)
 }
 
-/// Checks that both indexes have a row for each workload and number of clients, and that no wrong value was read.
+/// Checks that both indexes have as many rows as there are pairs of a workload and a number of clients, that each row
+/// has operations, and that no wrong value was read.
 fn check(rows: &[Row]) -> Result<()> {
     for index in [NAME, BESIDE] {
         let count = rows.iter().filter(|row| row.index == index).count();

@@ -13,7 +13,7 @@ use xshell::{Shell, cmd};
 
 /// Files that every package contains.
 const FILES: [&str; 4] = ["Cargo.toml", "README.md", "LICENSE-MIT", "LICENSE-APACHE"];
-/// Host names with this ending belong to nobody (RFC 2606), so an address with it is a placeholder.
+/// The host name example.org is reserved for examples (RFC 2606), so an address with it is a placeholder.
 const PLACEHOLDER: &str = "://example.org/";
 /// The crate that is packaged but not compiled, because it needs RDMA packages. `cargo xtask rxe` compiles it.
 const NEEDS_RDMA: &str = "dm-ib";

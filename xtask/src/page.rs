@@ -25,7 +25,7 @@ type Window = (&'static str, u32, u32);
 
 const WINDOWS: [Window; 3] = [("phone", 390, 844), ("tablet", 820, 1180), ("desktop", 1440, 900)];
 const THEMES: [&str; 2] = ["light", "dark"];
-/// The largest size of a page.
+/// The largest size of a page in bytes.
 const BYTES_MAX: u64 = 2_000_000;
 const CHECK: &str = include_str!("page/check.js");
 /// The keys of the WebDriver standard.
@@ -119,7 +119,8 @@ fn make(root: &Path, dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(vec![out.join("latest/index.html"), out.join("index.html")])
 }
 
-/// Returns the faults of a page in some windows and themes, each with the window and the theme in which it was found.
+/// Returns the faults of a page. It is looked at in these windows and themes, and a fault that is found there names
+/// both. Keys, the pointer, downloads, links and the size are checked once, in the last window and theme.
 fn check(
     browser: &Browser,
     page: &Path,
@@ -264,7 +265,7 @@ fn files(browser: &Browser, page: &Path) -> Result<Vec<String>> {
         .collect())
 }
 
-/// Takes a picture in each window and theme.
+/// Takes two pictures in each window and theme: of the top of the page, and of the charts.
 fn shoot(browser: &Browser, page: &Path, stem: &Path) -> Result<()> {
     for (window, width, height) in WINDOWS {
         for theme in THEMES {

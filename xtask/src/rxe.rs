@@ -161,7 +161,7 @@ fn loading(modules: &[PathBuf]) -> String {
     script
 }
 
-/// Returns the script that the machine runs as its only process.
+/// Returns the script that the machine runs as its init process.
 fn init_script<'a>(
     modules: &[PathBuf],
     tests: impl Iterator<Item = &'a Path>,

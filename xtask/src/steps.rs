@@ -1,6 +1,6 @@
 //! The steps of `test` and `ci`. All steps run, each is timed, and the failed ones are named at the end.
 //!
-//! The steps skip dm-ib, which needs RDMA packages. `cargo xtask rxe` tests it.
+//! The steps that compile skip dm-ib, which needs RDMA packages. `cargo xtask rxe` tests it.
 
 use crate::{Result, layout, outside, package, tidy, workspace};
 use std::{
@@ -38,8 +38,9 @@ pub(crate) fn ci(root: &Path) -> Result<()> {
     steps.verdict()
 }
 
-/// The packages and features of all steps but one. If steps had different ones, cargo would build the crates once more.
-/// The feature `dmkit/eval` is needed because tests run the command's figures and models.
+/// The packages and features of the steps that build the whole workspace in the usual way. If these steps had different
+/// ones, cargo would build the crates once more. The feature `dmkit/eval` is needed because tests run the command's
+/// figures and models.
 const PACKAGES: [&str; 5] = ["--workspace", "--exclude", "dm-ib", "--features", "dmkit/eval"];
 
 fn check_and_test(steps: &mut Steps, shell: &Shell, root: &Path, strict: bool) {

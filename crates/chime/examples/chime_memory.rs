@@ -4,7 +4,8 @@
 //! cargo run --release -p dm-chime --example chime_memory -- [--keys 10000000]
 //! ```
 //!
-//! The program fails if a budget is exceeded, or if the cache's own count of bytes differs from the allocator's count.
+//! The program fails if the inserts in random order exceed a limit of the bytes per key, if the hotspot buffer is too
+//! large, or if the tree's own count of bytes differs from the allocator's count by more than 4 KiB.
 #![expect(clippy::print_stdout, reason = "the counts are what it is run for")]
 
 use std::error::Error;
@@ -21,7 +22,7 @@ const CACHE: f64 = 0.5;
 const NODES: f64 = 38.0;
 /// Bytes of the hotspot buffer.
 const HOTSPOTS: u64 = 1 << 20;
-/// The allowed difference in bytes between the cache's own count and the allocator's count. The own count includes the
+/// The allowed difference in bytes between the tree's own count and the allocator's count. The own count includes the
 /// handles, which are on the stack here. The allocator's count includes the reference counts of shared data.
 const TOLERANCE: i64 = 4096;
 
@@ -34,7 +35,7 @@ struct Measured {
     hotspots: u64,
     nodes: u64,
     others: u64,
-    /// The cache's own count minus the bytes that were freed when the cache was dropped.
+    /// The tree's own count of bytes minus the bytes that were freed when the tree was dropped.
     difference: i64,
 }
 

@@ -13,6 +13,9 @@
 //! | insert | 2 | as for an update; if the neighbourhood is full, 3 or 4: READ more slots, then \[WRITE lines, WRITE unlock\] |
 //! | scan of m leaves | ⌈m/32⌉ | m READs |
 //!
+//! A remove that empties its neighbourhood takes a third round trip, to read the leaf. An insert that splits its leaf
+//! takes more than four.
+//!
 //! ```
 //! use chime::{Chime, Options};
 //! use dm_index::{Key8, RangeIndex};

@@ -34,8 +34,8 @@ pub struct Options {
     pub cache_bytes: u64,
     /// Whether an insert gets the free slots together with the lock, without another READ (CHIME §4.2.1).
     pub vacancy_piggyback: bool,
-    /// Whether each neighbourhood contains a copy of the leaf's fence keys, so that a get needs no second READ for them
-    /// (CHIME §4.2.2).
+    /// Whether a get relies on the copy of the leaf's fence keys in each neighbourhood (CHIME §4.2.2). If not, it also
+    /// reads the leaf's header, in the same chain.
     pub metadata_replication: bool,
     /// Bytes of a compute node's hotspot buffer (CHIME §4.3), which guides speculative reads. With 0 there is
     /// no buffer, and there are no speculative reads.
@@ -127,8 +127,8 @@ impl Options {
     }
 }
 
-/// The version window of a READ of a whole leaf. It is shorter than that of inner nodes, because a hopscotch leaf's
-/// versions have only 6 bits (docs/protocol/chime.md H2).
+/// The version window of a READ of a whole node. It is shorter than the default, because a hopscotch leaf's versions
+/// have only 6 bits (docs/protocol/chime.md H2). Inner nodes have the same window.
 const WINDOW: Nanos = Nanos::from_micros(400);
 
 // The methods below make the options of the parts.

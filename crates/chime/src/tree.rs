@@ -35,7 +35,7 @@ use crate::Options;
 /// ```
 pub type Chime<K> = Handle<ChimeParts<K>>;
 
-/// The parts of a CHIME tree: B-link inner nodes under hopscotch leaves, and one set of locks for both.
+/// The parts of a CHIME tree: B-link inner nodes above hopscotch leaves, and one set of locks for both.
 #[derive(Debug)]
 pub struct ChimeParts<K: KeyBytes> {
     inner: Blink<K, Nodes<K, Slotted<K>>>,

@@ -50,7 +50,8 @@ impl Variant {
         }
     }
 
-    /// Returns a line that describes the preset and names the figures of the paper that show it.
+    /// Returns a line that describes the preset. For the first three steps, it names the figure of the paper that shows
+    /// the step.
     pub const fn about(self) -> &'static str {
         match self {
             Self::Default => {
@@ -63,7 +64,8 @@ impl Variant {
         }
     }
 
-    /// Returns `base` with this preset's techniques.
+    /// Returns `base` with this preset's techniques. The default preset returns `base` unchanged, and the last step
+    /// leaves the size of the hotspot buffer as it is.
     #[must_use]
     pub const fn apply(self, mut base: Options) -> Options {
         let steps = match self {

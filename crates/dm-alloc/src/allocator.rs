@@ -44,9 +44,10 @@ pub struct AllocStats {
     pub in_use_bytes: i64,
     /// Retired blocks that running operations may still read.
     pub limbo_bytes: u64,
-    /// Freed blocks, in free lists.
+    /// Free blocks, also those that only one client gets again ([`Allocator::give_back_unawaited`]).
     pub free_bytes: u64,
-    /// Remainders of chunks that are too small to keep, and will never be used.
+    /// Parts of chunks that no block will ever use: remainders that are too small for a block, records of chunks, and
+    /// chunks that end beyond the limit of [`Allocator::reaching`].
     pub wasted_bytes: u64,
 }
 
@@ -126,7 +127,7 @@ impl Allocator {
         self
     }
 
-    /// Limits blocks to the first `bytes` of each memory node. A memory node whose next chunk lies beyond this limit
+    /// Limits blocks to the first `bytes` of each memory node. A memory node whose next chunk ends beyond this limit
     /// counts as full.
     #[must_use]
     pub fn reaching(mut self, bytes: u64) -> Self {
@@ -143,9 +144,9 @@ impl Allocator {
     /// `near`, it first tries the memory node with the most free blocks of this class, if the pool reclaims memory. If
     /// there is no such node, or it has no room, the allocator tries all nodes in round robin.
     ///
-    /// If several clients of a compute node need a chunk of one memory node at the same time, they share one request.
-    /// If the future is dropped, no block is handed out; a chunk request in flight may be lost with it
-    /// ([`Control::call`]).
+    /// If several clients of a compute node need a chunk of one memory node at the same time, only one of them requests
+    /// it, and the others wait. If the future is dropped, no block is handed out; a chunk request in flight may be lost
+    /// with it ([`Control::call`]).
     ///
     /// # Errors
     /// Returns [`AllocError::Exhausted`] if every memory node is full, [`AllocError::BadSize`] if `size` is 0 or larger
@@ -261,8 +262,8 @@ impl Allocator {
     }
 
     /// Takes back a block that only `client` has ever been able to reach, and to which a WRITE of this client may still
-    /// be in flight. Only this client gets the block again, until [`Allocator::prepare`] has proved that the WRITE has
-    /// landed.
+    /// be in flight. Only this client gets the block again, until [`Allocator::land`], which [`Allocator::prepare`]
+    /// calls, has proved that the WRITE has landed.
     pub fn give_back_unawaited(&self, client: ClientId, block: Block, class: Class) {
         self.pool_of(block.at).with(|pool| match self.forgets_blocks() {
             true => pool.retire(class),
@@ -303,7 +304,8 @@ impl Allocator {
         stats
     }
 
-    /// Returns the size in bytes of the compute node's own memory that the allocator uses, with all its allocations.
+    /// Returns the size in bytes of the compute node's own memory that the allocator uses. Small tables, such as those
+    /// of the membership and of the lock tables' places, are not counted.
     pub fn local_bytes(&self) -> usize {
         let pools = self.pools.len() * size_of::<CachePadded<Mutex<NodePool>>>();
         size_of::<Self>()
@@ -318,8 +320,8 @@ impl Allocator {
     }
 
     /// Takes a block on `node`. Returns `None` if the memory node is full, or if the request for a chunk failed. In the
-    /// second case, this stores the error in `failed`. If `receives` is set, this tries the depot before it fetches a
-    /// new chunk.
+    /// second case, this stores the error in `failed`, except for [`ControlError::Fenced`], which it returns. If
+    /// `receives` is set, this tries the depot before it fetches a new chunk.
     pub(crate) async fn block_of<V: Verbs + Control>(
         &self,
         v: &V,

@@ -89,9 +89,11 @@ pub struct Restored {
 pub enum CensusStep {
     /// The step is done.
     Done,
-    /// Other members have not done their part yet. Do a round, and look again.
+    /// Some members, perhaps this one, have not done their part yet, or a depot could not be read. Do a round, and call
+    /// again.
     Waits,
-    /// The census was ended, because a member has left or was expelled.
+    /// The census was ended, because a member has left or was expelled, or because more blocks have left a member's
+    /// stock than its record can hold.
     Over,
 }
 
@@ -274,7 +276,8 @@ impl Allocator {
     /// This takes a round trip for each chunk of the pool.
     ///
     /// # Errors
-    /// Returns the errors of [`Allocator::prepare`], and [`AllocError::Corrupt`] if a record of a chunk is damaged.
+    /// Returns the errors of [`Allocator::prepare`], and [`AllocError::Corrupt`] if a record of a chunk is damaged or
+    /// two records name the same memory.
     pub async fn begin_census<'a, V: Verbs + Control>(
         &'a self,
         v: &'a V,
@@ -344,8 +347,10 @@ impl Allocator {
         holdings.is_some_and(|(holdings, _)| holdings.contain(block))
     }
 
-    /// Moves all free memory of this compute node into the depots. Call this on a compute node that is about to leave
-    /// the pool for ever.
+    /// Moves the free memory of this compute node into the depots, as long as there is room for the magazines. Free
+    /// magazines stay, and so do blocks that running operations may still read and blocks to which a WRITE may be in
+    /// flight. If this client is not enlisted in the compute node's membership, this moves nothing. Call this on a
+    /// compute node that is about to leave the pool for ever.
     ///
     /// # Errors
     /// Returns [`AllocError::Contended`] if a retry limit is reached, and the errors of verbs and of the control
@@ -406,7 +411,7 @@ impl<'a, V: Verbs + Control> Census<'a, V> {
     }
 
     /// Records the blocks in the depots. Returns [`CensusStep::Waits`] if other members have changed a depot each time
-    /// that it was read.
+    /// that it was read, or if one of its magazines is damaged.
     ///
     /// # Errors
     /// Returns the errors of verbs.

@@ -81,8 +81,9 @@ impl<V: Verbs> Drop for Batch<'_, V> {
     }
 }
 
-/// Blocks that are being taken from a depot. Once they are taken, they belong to this compute node even if the
-/// operation is dropped, because the destructor puts them into the pool.
+/// Blocks that are being taken from a depot. Once `got` is set, they belong to this compute node even if the operation
+/// is dropped, because the destructor puts them into the pool. If the operation is dropped while its CAS is in flight,
+/// the blocks may be lost.
 struct Taken<'a> {
     pool: &'a Mutex<NodePool>,
     magazine: RemotePtr,
@@ -197,7 +198,8 @@ fn decode(bytes: &[u8], node: NodeId) -> Option<(u64, Vec<(Block, Class)>)> {
 
 impl Allocator {
     /// Moves free blocks of this compute node into the depots, in batches of at most [`BATCH`], until it has fewer than
-    /// `least` of each class on each memory node.
+    /// `least` of each class on each memory node. It keeps the blocks of a memory node that has no room for a magazine,
+    /// and all free magazines. It moves nothing if [`Allocator::within`] refuses to run an operation.
     pub(crate) async fn give_up<V: Verbs + Control>(
         &self,
         v: &V,
@@ -242,8 +244,8 @@ impl Allocator {
         Ok(true)
     }
 
-    /// Returns an empty magazine on `node`, or `None` if the memory node has no room for one. This never takes blocks
-    /// out of the depot to get a magazine, because `give_up` must only put blocks in.
+    /// Returns an empty magazine on `node`, or `None` if the memory node has no room for one or the request for a chunk
+    /// failed. This never takes blocks out of the depot to get a magazine, because `give_up` must only put blocks in.
     async fn empty_batch<'a, V: Verbs + Control>(
         &'a self,
         v: &'a V,

@@ -22,7 +22,8 @@ pub enum AllocError {
         /// Largest possible number.
         most: u16,
     },
-    /// No pool was created here: the state word is empty, or was not written by dmkit.
+    /// There is no pool here that can be opened: the state word is empty, shows that the creation is not finished, or
+    /// was not written by dmkit.
     NotFormatted {
         /// Address of the state word.
         at: RemotePtr,

@@ -329,7 +329,7 @@ pub(crate) struct Membership {
     pub(crate) orphan: Option<GateWord>,
     /// The latest word of the census that was read.
     pub(crate) census: CensusWord,
-    /// Whether a client is marking the blocks that this compute node holds.
+    /// Whether a client is answering a census on behalf of this compute node.
     pub(crate) telling: bool,
     /// Whether a client of this compute node takes a census.
     pub(crate) taking: bool,
@@ -338,8 +338,8 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    /// Returns the state of the membership. A caller that gets [`Standing::Outside`] must join on behalf of
-    /// all clients.
+    /// Returns the state of the membership. If it is [`Standing::Outside`], sets it to [`Standing::Joining`], so that
+    /// only one caller gets `Outside`. That caller must join on behalf of all clients.
     pub(crate) fn stand(&mut self) -> Standing {
         let standing = self.standing;
         if standing == Standing::Outside {

@@ -8,8 +8,8 @@
 //!  256  tables    a word per memory node: space 1 (host, chip) above a 48-bit offset
 //! ```
 //! The field `members` holds the number of slots in its upper 16 bits, and the offset of their area on memory node 0 in
-//! its lower 48 bits; 0 means that there is no area. All numbers are little-endian. The checksum covers the head (with
-//! zero in place of the checksum), the descriptor and the tables.
+//! its lower 48 bits; 0 means that there is no area. All numbers are little-endian. The checksum covers the head
+//! without the checksum itself, the descriptor and the tables.
 
 use core::hash::Hasher;
 

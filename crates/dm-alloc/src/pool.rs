@@ -10,7 +10,8 @@ use crate::depot::{BATCH, MAGAZINE};
 use crate::superblock::PAGE;
 
 /// Size of the first chunk of a class. Each further chunk is as large as all earlier ones together, but at most as
-/// large as the allocator's chunk size.
+/// large as the allocator's chunk size. If only a few blocks fit into such a chunk, whole blocks are requested instead,
+/// at least one, with room for the record.
 const FIRST_CHUNK: u64 = 64 << 10;
 
 /// If a chunk has fewer blocks than this, the room for its record is requested in addition.
@@ -101,8 +102,8 @@ pub(crate) struct NodePool {
     /// Whether a client is fetching a chunk. The clients that wait for it are in `waiting`.
     fetching: bool,
     waiting: Vec<Waker>,
-    /// Number of bytes that the memory node had left when it last refused a chunk. It only shrinks, because chunks are
-    /// never returned.
+    /// Upper limit for the next chunk in bytes, if the memory node has refused a chunk, or a chunk was out of reach. It
+    /// only shrinks, because chunks are never returned.
     left: Option<u64>,
     /// Bytes of all fetched chunks.
     fetched: u64,
@@ -230,7 +231,7 @@ impl NodePool {
         (self.trips, self.away) = (0, 0);
     }
 
-    /// Returns whether this pool has never held memory.
+    /// Returns whether this pool holds no memory and has never fetched a chunk.
     pub(crate) fn is_untouched(&self) -> bool {
         self.stocks.is_empty() && self.orphans.is_empty() && self.held.is_empty() && self.fetched == 0
     }
@@ -285,7 +286,8 @@ impl NodePool {
     }
 
     /// Takes a block like [`NodePool::at_hand`], or returns how to get one. `chunk` is the maximum size of a chunk in
-    /// bytes, of which the last `kept` bytes are not for blocks.
+    /// bytes; a chunk of few blocks may have room for its record in addition. The last `kept` bytes of a chunk are not
+    /// for blocks.
     pub(crate) fn take(&mut self, client: ClientId, class: Class, (chunk, kept): (u64, u64)) -> Found {
         if let Some(block) = self.at_hand(client, class) {
             return Found::Block(block);
@@ -398,12 +400,12 @@ impl NodePool {
         self.stock(class).free.push(block);
     }
 
-    /// Frees a block that was retired before.
+    /// Frees a block that does not count as in use, for example because it was retired.
     pub(crate) fn put_reclaimed(&mut self, block: Block, class: Class) {
         self.stock(class).free.push(block);
     }
 
-    /// Counts a block of `class` as retired: it is neither in use nor free.
+    /// Counts a block of `class` that was retired or is forgotten: it is neither in use nor free.
     pub(crate) fn retire(&mut self, class: Class) {
         self.in_use -= class.block_bytes() as i64;
     }

@@ -4,10 +4,10 @@
 //! word of the pool. Once per period, one of its clients does a *round*:
 //! 1. The client closes the list of blocks retired so far. If the list is not empty, the client adds 1 to the epoch
 //!    word by an FAA, and tags the list with the value g that the FAA returns.
-//! 2. The client announces its compute node. The announced epoch is that of the oldest running operation, or the
-//!    current epoch if no operation runs. If this epoch is in the compute node's slot already, the announcement is an
-//!    FAA on the slot's beat. Otherwise it is a CAS on the slot, after an FAA on the beat if an earlier announcement
-//!    was abandoned or is still in flight.
+//! 2. The client announces its compute node. The announced epoch is that of the oldest running operation. If no
+//!    operation runs, it is the epoch in which the next one would begin. If this epoch is in the compute node's slot
+//!    already, the announcement is an FAA on the slot's beat. Otherwise it is a CAS on the slot, after an FAA on the
+//!    beat if an earlier announcement was abandoned or is still in flight.
 //! 3. The client reads all slots. The blocks whose tag is below every announced epoch are free.
 //!
 //! If one client takes long for a round, the other clients of its compute node do the second and third step meanwhile,
@@ -58,7 +58,7 @@ pub(crate) struct Reclaim {
     epochs: Arc<Epochs>,
     /// Time at which the last announcement was posted. It is outside the mutex, because every operation reads it.
     last_round: AtomicU64,
-    /// [`ReclaimOptions::period`], or less if the lease is short.
+    /// [`ReclaimOptions::period`], or less, as [`Reclaim::pace`] says.
     period: AtomicU64,
     membership: Mutex<Membership>,
     limbo: Mutex<Limbo>,
@@ -155,8 +155,8 @@ impl Allocator {
     }
 
     /// Keeps a block that an operation of this client has taken or unlinked, beyond the end of this operation. While
-    /// the hold lasts, no census gives the block to others. Call [`Allocator::retire_held`] or [`Allocator::release`]
-    /// later.
+    /// the hold lasts and the compute node stays a member, no census gives the block to others. Call
+    /// [`Allocator::retire_held`] or [`Allocator::release`] later.
     ///
     /// Call this before the operation ends.
     pub fn hold(&self, block: RemotePtr) -> Held {
@@ -169,9 +169,10 @@ impl Allocator {
     }
 
     /// Ends a hold. The caller must be in an operation. Returns `false` if the compute node has lost its membership
-    /// since the hold began, and has forgotten its memory because a census began meanwhile. The block may then belong
-    /// to others, so the caller must forget it. Otherwise the caller should [retire](Allocator::retire) the block in
-    /// its operation. If it does not, the block is lost until the next census.
+    /// and has forgotten its memory because a census began meanwhile. This may have happened since the hold began, or
+    /// before, while operations of the lost membership still ran. The block may then belong to others, so the caller
+    /// must forget it. Otherwise the caller should [retire](Allocator::retire) the block in its operation. If it does
+    /// not, the block is lost until the next census.
     pub fn release(&self, held: Held) -> bool {
         self.pool_of(held.at).with(|pool| pool.release(&held))
     }
@@ -314,7 +315,8 @@ impl Allocator {
     }
 
     /// Ends this compute node's membership if none of its operations runs and none of its clients is announcing it.
-    /// Its retired blocks are kept until it is a member again. The requests are posted, not awaited.
+    /// Its retired blocks are kept until it is a member again, and are then forgotten if a census began meanwhile.
+    /// The requests are posted, not awaited.
     pub fn leave<V: Verbs>(&self, v: &V) {
         let Some(reclaim) = &self.reclaim else { return };
         //= docs/protocol/recovery.md V15
@@ -353,8 +355,8 @@ impl Allocator {
 
     /// Begins the next turn of the compute node's cache (R15; this has nothing to do with the turns of a lock). A
     /// compute node with [`ReclaimOptions::remembers`] must call this regularly. This calls `forget`, which must drop
-    /// all addresses that the compute node read before the last turn. After that, operations begin in the epoch that
-    /// was the latest known one at the last turn. Returns the epoch in which operations begin.
+    /// all addresses that the compute node read before the previous turn. After that, operations begin in the epoch
+    /// that was the latest known one at the previous turn. Returns the epoch in which operations begin.
     ///
     /// If this compute node knows no epoch later than that in which operations begin already, this does not call
     /// `forget`. Only one client at a time may call this.
@@ -485,7 +487,7 @@ impl Reclaim {
         });
     }
 
-    /// Records an epoch that was read.
+    /// Records an epoch that was read. Unless the compute node remembers addresses, lets operations begin in it.
     fn learn(&self, epoch: u64) {
         if !self.options.remembers {
             return self.advance(epoch);

@@ -7,7 +7,7 @@ use dm_verbs::{Event, Exhausted, Place, Verbs, Why};
 
 use crate::{AllocError, Superblock};
 
-/// Maximum number of attempts to change one word. Each failure means that a holder or a sharer has changed the word.
+/// Maximum number of attempts to change one word. Each failure means that another client has changed the word.
 const ATTEMPTS: u32 = 1 << 10;
 /// Bytes of a lock table that one READ fetches.
 const PIECE: u64 = 16 << 10;
@@ -66,7 +66,8 @@ impl Sweep {
     /// word that names the member.
     ///
     /// # Errors
-    /// Returns the first error. The words that come later were not swept.
+    /// Returns the first error. Words that were not changed before the error stay as they are. If a READ fails, no word
+    /// was changed.
     pub async fn run<V: Verbs>(&self, v: &V, member: u16) -> Result<u64, AllocError> {
         let freed = self.change(v, &|word| (self.freed)(word, member)).await?;
         (0..freed).for_each(|_| v.meter().note(Event::FreedLock));
@@ -78,7 +79,7 @@ impl Sweep {
     /// still land.
     ///
     /// # Errors
-    /// Returns the first error. The words that come later were not changed.
+    /// Returns the first error. Words that were not changed before the error stay as they are.
     pub(crate) async fn reset<V: Verbs>(&self, v: &V) -> Result<u64, AllocError> {
         self.change(v, &self.unshared).await
     }

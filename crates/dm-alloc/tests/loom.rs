@@ -106,7 +106,8 @@ impl Pool {
     }
 }
 
-/// Runs `body` in every interleaving, prints their number, and requires at least `floor` of them.
+/// Runs `body` in every interleaving with at most three preemptions, prints their number, and requires at least `floor`
+/// of them.
 fn explore(name: &str, floor: usize, body: impl Fn() + Send + Sync + 'static) {
     let runs = StdArc::new(AtomicUsize::new(0));
     let counter = StdArc::clone(&runs);

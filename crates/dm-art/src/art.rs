@@ -239,7 +239,7 @@ impl core::ops::Deref for KeyText {
 }
 
 impl<K, L> Fingerprint for Art<K, L> {
-    /// Returns a hash of the cache and of the allocator's free memory. Leaves have fingerprints of their own.
+    /// Returns a hash of the cache and of the allocator's state. Leaves have fingerprints of their own.
     fn fingerprint(&self) -> u64 {
         fingerprint_of(&(self.cache.fingerprint(), self.alloc.fingerprint()))
     }

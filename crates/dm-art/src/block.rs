@@ -24,7 +24,8 @@ pub(crate) fn node_class(types: &NodeTypes, kind: u8) -> Class {
     }
 }
 
-/// A block that returns to its allocator when it is dropped, unless it was published or may have been published.
+/// A block that returns to its allocator when it is dropped, unless it was or may have been published, or a request to
+/// it may be in flight.
 #[derive(Debug)]
 pub(crate) struct Block<'a> {
     alloc: &'a Allocator,
@@ -63,8 +64,8 @@ impl<'a> Block<'a> {
         self.block.incarnation
     }
 
-    /// Records that the operation will post a request to the block or the CAS that publishes it. If the operation is
-    /// dropped before [`Block::idle`] is called, the block is lost.
+    /// Records that the operation will post a request to the block, or the CAS that publishes it. Until [`Block::idle`]
+    /// is called, the destructor does not return the block.
     pub(crate) fn busy(&mut self) {
         self.idle = false;
     }
@@ -102,7 +103,7 @@ pub(crate) fn retired(at: RemotePtr, incarnation: u32) -> dm_alloc::Block {
     block.after(block.version)
 }
 
-/// Retires the block of a leaf or node. Nothing may point to it any more, and no other client may retire it.
+/// Retires the block of a leaf or node. No slot may lead to it any more, and no other client may retire it.
 pub(crate) fn retire(alloc: &Allocator, at: RemotePtr, incarnation: u32, class: Class) {
     //= docs/protocol/smart.md M21
     alloc.retire(retired(at, incarnation), class);

@@ -1,4 +1,4 @@
-//! Finding the last key at or below a given key. The descent backtracks if a subtree contains no such key.
+//! Finding the last key below a given key, or at or below it. The descent backtracks if a subtree contains no such key.
 
 use dm_index::{IndexError, KeyBound, KeyBytes};
 use dm_verbs::{Control, Verbs};

@@ -87,8 +87,8 @@ where
         }
     }
 
-    /// With flaw T-M1 (for study only), overwrites the leaf's link depth with the branch of `link`. Otherwise does
-    /// nothing.
+    /// With flaw T-M1 (for study only), overwrites the link depth of another key's leaf with the branch of `link`, if
+    /// `link` was read within the operation. Otherwise does nothing.
     async fn repair(&self, found: &Single<K>, link: &Link) -> Result<(), IndexError> {
         let branch = u64::from(link.slot.branch);
         if let Single::Other { depth, .. } = found
@@ -103,8 +103,8 @@ where
     }
 }
 
-/// Returns the leaf and its content if the content is final: the leaf belongs to another key, or another leaf has
-/// replaced it.
+/// Returns the leaf and its content if the search can use them again (M11): the leaf has another key, or another leaf
+/// has replaced it. Such a leaf never becomes the live leaf of the searched key.
 fn kept<K>(at: RemotePtr, found: Single<K>) -> Option<(RemotePtr, Single<K>)> {
     match found {
         Single::Other { .. } | Single::Replaced { .. } => Some((at, found)),

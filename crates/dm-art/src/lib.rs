@@ -21,7 +21,7 @@
 //!   of the prefix.
 //! * **I2** Once a slot has a key byte, the key byte never changes. The slots of a node are filled in order. In a node
 //!   of 256 slots, each key byte has a slot of its own instead.
-//! * **I3** A node is replaced, merged or removed only after all its words are frozen. Every later CAS on one of them
+//! * **I3** A node is replaced, merged or removed only after all its slots are frozen. Every later CAS on one of them
 //!   fails.
 //! * **I4** A key has at most one live leaf. A leaf that was removed or replaced never becomes live again.
 //! * **I5** Only a leaf proves that a key is present. A link that was read within the operation, or the link depth of

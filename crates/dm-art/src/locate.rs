@@ -35,7 +35,9 @@ impl From {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
     pub(crate) slot: CachedSlot,
-    /// Whether the slot was read within this operation, from a node that was part of the tree then.
+    /// Whether the slot counts in a proof of absence: it was read within this operation, from a node that was part of
+    /// the tree then, and the client did not follow a link that it had read earlier after it had skipped key bytes
+    /// (M30).
     pub(crate) fresh: bool,
 }
 
@@ -73,8 +75,8 @@ pub(crate) enum Place {
     Leaf(Link, Within),
     /// A slot without a child.
     Vacant(Link, Within),
-    /// There is no slot for the key, and the node is full. The flag shows whether the node was read within the
-    /// operation.
+    /// There is no slot for the key, and the node is full. The flag has the meaning of [`Link::fresh`] for the slots of
+    /// the node.
     Full(Within, bool),
     /// A node whose prefix differs from the key at byte `at`, where the node has `byte`.
     Apart {
@@ -164,7 +166,7 @@ impl Step {
     }
 }
 
-/// Returns the type of the node that a slot points to, or 0 for a leaf or an invalid word; 0 is not a node type.
+/// Returns the type of the node that a slot points to, or 0 for any other word; 0 is not a node type.
 pub(crate) fn node_type(word: SlotWord) -> u8 {
     match word.decode() {
         Ok(dm_layout::RadixSlot::Inner { node_type, .. }) => node_type,

@@ -103,15 +103,15 @@ pub struct ArtOptions {
     pub cache_bytes: u64,
     /// The index of this cache. [`PrefixIndex::Hash`] needs a compression that skips no key bytes.
     pub cache_index: PrefixIndex,
-    /// Retry limit of an operation's loop; exceeding it returns an error.
+    /// Retry limit of each of an operation's loops; exceeding it returns an error.
     pub attempts: u32,
     /// The length of a turn of the cache, if memory is reused. A cached node is used for one to two turns, or for
     /// ever if nothing is retired.
     pub turn: Nanos,
     /// The number of key bytes that a client adds to the link depth of a new leaf (see
     /// [`SingleStore`](crate::SingleStore)). If a leaf moves at most that many bytes deeper in a split, no FAA is
-    /// needed. In return, proving that a key is absent takes a second READ if the key's slot leads to another key's
-    /// leaf.
+    /// needed. In return, proving that a key is absent may take a second READ if the key's cached slot leads to another
+    /// key's leaf.
     pub depth_slack: u8,
     /// CPU time that a simulator charges for each operation.
     pub cpu: CpuCost,

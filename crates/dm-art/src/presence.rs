@@ -18,8 +18,8 @@ use crate::SingleStore;
 use crate::art::{ArtClient, FIRST_INCARNATION, KeyText};
 use crate::block::{leaf_class, retire, retired};
 
-/// During a census, a turn of the cache lasts only this fraction of its usual time, because a census waits for four
-/// turns of each compute node.
+/// During a census, the length of a turn of the cache is divided by this number, because a census waits for four turns
+/// of each compute node.
 const CENSUS_TURNS: u64 = 16;
 
 /// A client's seat, if memory is reused.
@@ -295,7 +295,7 @@ where
         Ok(())
     }
 
-    /// Retires a leaf that this client has removed. Nothing points to it any more.
+    /// Retires a leaf that this client has removed or replaced. No slot may lead to it any more.
     pub(crate) fn retire_leaf(&self, at: RemotePtr) {
         let class = leaf_class(self.art.leaves.block_bytes());
         retire(&self.art.alloc, at, FIRST_INCARNATION, class);

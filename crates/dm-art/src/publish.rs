@@ -54,7 +54,7 @@ where
 {
     /// Writes `fresh`, raises the link depth of `deeper`, and changes the slot of `link` to `word` by a CAS. The CAS
     /// expects the word that the client has read. This takes one round trip if everything is on one memory node,
-    /// otherwise two. If nodes have locks, it takes two more round trips, for taking and for releasing the lock.
+    /// otherwise two. If nodes have locks, taking and releasing the lock takes two more round trips without contention.
     pub(crate) async fn publish(
         &self,
         key: &KeyText,

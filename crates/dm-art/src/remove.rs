@@ -67,7 +67,8 @@ where
     }
 
     /// Clears the slot that points to a removed leaf. Correctness does not depend on this, because a slot that still
-    /// points to such a leaf counts as a slot without a child.
+    /// points to such a leaf counts as a slot without a child. Renews the node if it has at most one child left and is
+    /// not the root.
     async fn unlink(&self, key: &KeyText, link: &Link, within: &Within) -> Result<(), IndexError> {
         let word = link.slot.word;
         if word.is_frozen() {
@@ -84,13 +85,13 @@ where
         };
         let lock = self.lock_node(link.slot.node).await?;
         let cas = self.v.cas(link.at(), word.raw(), removed.raw());
-        // The cache is updated before the CAS completes. If several clients remove children of one node at once, the
-        // last of them therefore sees that no child is left.
+        // The cache is updated before the CAS completes. So if several clients of the compute node remove children of
+        // one node at once, the last of them sees how few children are left.
         let left = self.note_slot(key, link, removed).await;
         let left = left.unwrap_or(within.children.saturating_sub(1));
         let stays = left > 1 || self.is_top(within);
-        // If the node keeps more than one child, or is the root, it is not renewed after the CAS. So the CAS need not
-        // be awaited, except under a lock.
+        // If the node keeps more than one child, or is the root or not known, nothing after the CAS depends on its
+        // result. So the CAS need not be awaited, except under a lock.
         if stays && !lock.is_held() {
             match self.reclaims() {
                 true => self.clearing(cas, key, word).await?,

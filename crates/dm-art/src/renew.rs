@@ -20,7 +20,8 @@ const FREEZE_BATCH: usize = 32;
 
 /// A node that no CAS can change any more.
 struct Frozen {
-    /// The header when it was read. It contains all bytes of the prefix that follow the link to this node.
+    /// The header as it was read. Unless clients skip key bytes, it contains all bytes of the prefix after the parent's
+    /// branch.
     header: RadixHeader,
     incarnation: u32,
     /// The words with children, unfrozen.
@@ -33,7 +34,8 @@ where
     K: KeyBytes,
     L: SingleStore<V, K>,
 {
-    /// Renews the node `within` on `key`'s path. If a node above it is being renewed, completes that renewal instead.
+    /// Renews the node `within` on `key`'s path. If the slot that leads to it is not known, reads the path from the
+    /// root on to find the slot. If this ends at a frozen node further up, completes the renewal of that node instead.
     /// Afterwards the caller must search again, even if another client has renewed the node.
     pub(crate) async fn renew(&self, key: &KeyText, within: &Within) -> Result<(), IndexError> {
         if within.at == self.art.root {
@@ -91,7 +93,8 @@ where
         }
     }
 
-    /// Freezes the node to which `link` points, and changes the slot of `link` to its replacement.
+    /// Freezes the node to which `link` points, and changes the slot of `link` to its replacement, unless the slot has
+    /// changed meanwhile.
     async fn finish(&self, key: &KeyText, link: &Link) -> Result<(), IndexError> {
         let (at, kind) = (link.child(), node_type(link.slot.word));
         let node = self.freeze(at, kind).await?;
@@ -225,7 +228,7 @@ where
         }
         let child = RemotePtr::from_raw(at);
         let from = link.slot.branch + 1;
-        // The child's header lacks the node's own bytes, and the byte of the child's slot.
+        // The child's header may lack the node's own bytes, and the byte of the child's slot.
         let Some(own) = header.partial_from(from) else {
             return Err(misplaced(link.child()));
         };

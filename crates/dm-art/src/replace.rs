@@ -68,9 +68,10 @@ where
         }
     }
 
-    /// Changes the slot of `link` from the leaf to which it points to `next`, which replaces this leaf. If the slot no
-    /// longer points to the old leaf, another client has made this change, and nothing is done. `depth` is the link depth
-    /// of `next`, if it is known.
+    /// Changes the slot that leads to the leaf of `link`, so that it leads to `next`, which replaces this leaf. If a
+    /// renewal or a split has moved the leaf to another slot, changes that slot. Does nothing more when no slot leads
+    /// to the old leaf, because another client has made the change then. `depth` is the link depth of `next`, if it is
+    /// known.
     pub(crate) async fn swing(
         &self,
         key: &KeyText,
@@ -157,7 +158,7 @@ where
 
     /// Continues a get that has found a replaced leaf through `link`, until it finds a leaf that was not replaced.
     /// Reads the slot again if it was not read within the operation, and updates `link`. If this returns
-    /// [`Single::Replaced`], the slot could not be read again, and proves nothing.
+    /// [`Single::Replaced`], the slot cannot be used (see `reread`), and nothing is proved.
     pub(crate) async fn follow(
         &self,
         key: &K,

@@ -70,7 +70,7 @@ where
                 Item::Leaf(_) => keys += 1,
                 Item::Node { node_type, .. } => {
                     nodes.push(i);
-                    // A node of this type has more children than fit into the next smaller type.
+                    // A node of this type usually has more children than fit into the next smaller type.
                     keys += self.art.types().slots(node_type.saturating_sub(1)).max(2);
                 }
             }
@@ -78,7 +78,7 @@ where
         nodes
     }
 
-    /// Reads some of the nodes, and replaces them by their children.
+    /// Reads the nodes at the positions `nodes`, and replaces them by those of their children that the scan needs.
     async fn expand(&self, from: &KeyText, items: &[Item], nodes: &[usize]) -> Result<Vec<Item>, IndexError> {
         let types = self.art.types();
         let mut wanted = Vec::with_capacity(nodes.len());

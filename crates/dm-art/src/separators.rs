@@ -18,7 +18,7 @@ use crate::{Art, ArtOptions, SingleStore};
 
 /// Default of [`SeparatorOptions::run`].
 pub const DEFAULT_RUN: usize = 32;
-/// Maximum length of [`Separators::misled`]. If the list is full, its oldest entry is dropped.
+/// Maximum length of [`Separators::misled`]. If the list is full, its first entry is dropped.
 const MISLED_MAX: usize = 64;
 
 /// Estimated number of bytes that the cache needs for one more image besides the image's entries, for example for new
@@ -28,7 +28,8 @@ const IMAGE_BYTES: u64 = 8 << 10;
 /// Options of [`Separators`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SeparatorOptions {
-    /// The number of separators that a client reads and caches at once if the compute node does not know a leaf.
+    /// The maximum number of separators that a client caches at once if the compute node does not know a leaf. It reads
+    /// them in one scan.
     pub run: usize,
     /// Whether separators are cached approximately ([`Sketch`]) if they do not all fit into the cache. A hint may then
     /// lead a few leaves too far to the left. Otherwise, a part of the separators is cached exactly, and the others are
@@ -82,13 +83,13 @@ pub struct Separators<K: KeyBytes, S> {
     crowded: AtomicBool,
     /// Entries (separator and address) that led a client to a wrong leaf, and that no client has read again since.
     misled: Mutex<Vec<(K, RemotePtr)>>,
-    /// Separators whose installation was dropped midway.
+    /// Separators whose installation failed or was dropped midway.
     owed: Mutex<Vec<(K, RemotePtr)>>,
     options: SeparatorOptions,
 }
 
 /// A separator that is being installed. If the installation fails or is dropped midway, the destructor adds the
-/// separator to [`Separators::owed`], so that another client of the compute node installs it.
+/// separator to [`Separators::owed`], so that a later search of the compute node installs it.
 struct Entering<'s, K: KeyBytes> {
     owed: &'s Mutex<Vec<(K, RemotePtr)>>,
     entry: Option<(K, RemotePtr)>,
@@ -254,8 +255,8 @@ impl<K: KeyBytes, S> Separators<K, S> {
         }
     }
 
-    /// Reads at most [`SeparatorOptions::run`] separators from `low` on and caches their leaves. Returns their number,
-    /// and the first separator that is not among them, if there is one.
+    /// Caches the leaves of at most [`SeparatorOptions::run`] separators from `low` on, which it reads. Returns their
+    /// number, and the first separator that is not among them, if there is one.
     async fn remember<V: Verbs + Control>(
         &self,
         client: &ArtClient<'_, V, K, S>,

@@ -90,8 +90,9 @@ pub trait SingleStore<V: Verbs, K> {
         before: Option<&[u8]>,
     ) -> impl Future<Output = Result<Single<K>, IndexError>>;
 
-    /// Reads several leaves in one round trip. Passes the key and the value of each leaf that is not removed to `each`,
-    /// in the order of `at`. If a leaf was replaced, reads the leaf that has replaced it.
+    /// Reads several leaves, in one round trip if none of them is torn or was replaced. Passes the key and the value of
+    /// each leaf that is not removed to `each`, in the order of `at`. If a leaf was replaced, reads the leaf that has
+    /// replaced it.
     fn entries(
         &self,
         v: &V,
@@ -99,9 +100,9 @@ pub trait SingleStore<V: Verbs, K> {
         each: impl FnMut(K, &[u8]),
     ) -> impl Future<Output = Result<(), IndexError>>;
 
-    /// Reads several leaves for a check. Passes to `each` the leaf's position in `at`, its description, and its value
-    /// if it is live. The READ of a torn leaf is repeated a few times. A torn or corrupt leaf is not an error, and is
-    /// passed to `each` too.
+    /// Reads several leaves for a check. Passes to `each` the leaf's position in `at`, its description, and its value,
+    /// which counts only if the leaf is live. The READ of a torn leaf is repeated a few times. It is not an error if a
+    /// leaf is torn or corrupt, or if there is no memory at its address: the leaf is passed to `each` too.
     fn inspect(
         &self,
         v: &V,

@@ -20,7 +20,8 @@ const LOOKS: u32 = 8;
 /// Options of a [`Singles`] store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SingleOptions {
-    /// Maximum number of READs of a torn leaf. After that, the operation returns an error.
+    /// Maximum number of READs of a torn leaf, and of replaced leaves that a scan follows one after the other. After
+    /// that, the operation returns an error.
     pub attempts: u32,
     /// Whether an update writes the leaf in place, under its lock. Otherwise it replaces the leaf by another one, and
     /// no operation takes a leaf's lock. All clients of a tree must use the same value.
@@ -31,7 +32,7 @@ pub struct SingleOptions {
 }
 
 impl SingleOptions {
-    /// Returns options without flaws.
+    /// Returns options with this limit, with updates in place, and without flaws.
     pub fn new(attempts: u32) -> Self {
         Self {
             attempts,
@@ -252,7 +253,8 @@ impl<K: KeyBytes> Singles<K> {
     }
 }
 
-/// Handles a failed check: pauses before another attempt if the leaf was torn, and returns an error if it is corrupt.
+/// Handles a failed check: pauses before another attempt if the leaf was torn. Returns an error if the leaf is corrupt,
+/// or if no attempt is left.
 async fn again<V: Verbs>(retry: &mut Retry<'_, V>, at: RemotePtr, e: CheckFailure) -> Result<(), IndexError> {
     match e {
         CheckFailure::Torn { .. } => Ok(retry.again(at, Why::Torn).await?),
@@ -385,8 +387,8 @@ impl<V: Verbs, K: KeyBytes> SingleStore<V, K> for Singles<K> {
                         hops += 1;
                         match hops {
                             // Finding that the first leaf was replaced does not count as a failed attempt, because it
-                            // may have been replaced long ago. The retry loop begins anew here, because a failed
-                            // attempt at the next leaf must not lead back to a point before this step.
+                            // may have been replaced long ago. A new retry loop begins here, so that the explorer never
+                            // rewinds a failed attempt at the next leaf to a point before this step.
                             1 => retry = v.retry(self.options.attempts),
                             // Later leaves were replaced during this operation.
                             _ => retry.again_wiser(at, Why::Stale).await?,

@@ -64,8 +64,8 @@ where
         })
     }
 
-    /// Reads nodes from this one on down to a leaf. It follows `key`'s path as far as there is a child on it, and then
-    /// goes to the first child of each node. If it gets to a node without a child, returns this node and a key on its
+    /// Reads nodes from this one on down to a leaf. In each node, it takes the child at `key`'s byte, or the first
+    /// child if there is none at that byte. If it gets to a node without a child, returns this node and a key on its
     /// path as the inner error.
     async fn read_to_leaf(
         &self,
@@ -109,9 +109,9 @@ where
         }
     }
 
-    /// Returns the place of a new leaf of `key`, whose search has skipped key bytes and ended at `spot`. Returns `None`
-    /// if the tree has changed meanwhile, or if this had to remove a node without a child. Then the insert must search
-    /// again.
+    /// Returns the place of a new leaf of `key`, whose search has skipped key bytes and ended at the given place.
+    /// Returns `None` if the tree has changed meanwhile, if the key of a leaf could not be read, or if this had to
+    /// renew a node without a child. Then the insert must search again.
     pub(crate) async fn spot(
         &self,
         key: &KeyText,
@@ -191,7 +191,8 @@ where
     }
 
     /// Finds the link on `key`'s path that leads across key byte `byte`. The branch of the link's node is at most
-    /// `byte`, and the branch of its child is larger. Returns the link, its node, and the branch of the child.
+    /// `byte`, and the branch of its child is larger. Returns the link, its node, and the branch of the child, or
+    /// `None` if the path has no such link.
     async fn link_over(&self, key: &KeyText, byte: usize) -> Result<Option<(Link, Within, u8)>, IndexError> {
         self.v.local(LocalStep::Section).await;
         let mut link = None;

@@ -58,9 +58,9 @@ impl Side {
     }
 }
 
-/// Appends to `out` the children of the node at `at` that may hold keys on this side of `key`, in key order. `byte` and
-/// `edge` are `from` and `edge` of the node's [`Item::Node`]. `prefix` is a key with the node's prefix. It is compared
-/// with `key` only if `edge` is set.
+/// Appends to `out` the children of the node at `at` that may hold keys on this side of `key`, in key order. `byte` is
+/// the `from` of the node's [`Item::Node`]. `edge` is its `edge`, or `false` if the node's prefix is unknown, so that
+/// no child may be left out. `prefix` is a key with the node's prefix. It is compared with `key` only if `edge` is set.
 pub(crate) fn children(
     side: Side,
     key: &KeyText,

@@ -102,7 +102,7 @@ where
     L: SingleStore<V, K>,
 {
     /// Reads the inner nodes on each key's path that are not cached yet, one key after another. If the cache has no
-    /// room for all of these nodes, it keeps those that were read last. No leaf is read. The verbs are metered as
+    /// room for all of these nodes, those that are read last replace others. No leaf is read. The verbs are metered as
     /// housekeeping.
     ///
     /// # Errors

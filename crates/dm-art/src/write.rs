@@ -1,4 +1,4 @@
-//! Insert, update and upsert share one implementation.
+//! Insert, update, upsert, and exchanges that write a value share one implementation.
 
 use dm_index::{Applied, IndexError, KeyBytes, Write};
 use dm_layout::{SlotWord, build_radix_node};
@@ -80,8 +80,8 @@ where
             };
             match self.attempt(&wanted, &place, &mut leaf, scratch).await? {
                 Attempt::Done(applied) => return Ok(applied),
-                // This happens at most once, because the new place was read within the operation, and an attempt at
-                // such a place does not return a place.
+                // The next attempt does not return a place again, because the link of this place was read within the
+                // operation.
                 Attempt::At(place) => next = Some(place),
                 Attempt::Surer if from == From::Root => return Err(misplaced(self.art.root)),
                 Attempt::Surer => from = from.surer(),
@@ -239,7 +239,8 @@ where
     }
 
     /// Returns the address of the node `within`, near which a new leaf is allocated, so that one chain writes and links
-    /// the leaf. Returns `None` for the root, whose children are spread over all memory nodes.
+    /// the leaf. Returns `None` for the root, whose children are spread over all memory nodes, and for a node that is
+    /// not known.
     fn near(&self, within: &Within) -> Option<RemotePtr> {
         (!self.is_top(within)).then_some(within.at)
     }
@@ -265,7 +266,7 @@ where
         }
     }
 
-    /// Returns the block of the new leaf, which an earlier attempt may have allocated.
+    /// Returns the address of the block for the new leaf, which an earlier attempt may have allocated.
     pub(crate) async fn leaf_block<'a>(
         &'a self,
         leaf: &mut Option<Block<'a>>,
@@ -392,7 +393,8 @@ where
     }
 }
 
-/// Returns the kind bits of a slot's word: the number of lines of a leaf, or the type of a node.
+/// Returns the kind bits of a slot's word: the number of lines of a leaf, or the type of a node, or 0 if there is no
+/// child.
 pub(crate) fn link_kind(link: &Link) -> u8 {
     match link.slot.word.decode() {
         Ok(dm_layout::RadixSlot::Inner { node_type, .. }) => node_type,

@@ -7,13 +7,13 @@ use dm_verbs::{Control, Nanos, Verbs};
 use crate::check::{WALKS, Walk};
 use crate::{Handle, Parts};
 
-/// Number of leases after which a census is given up if a member does not answer it.
+/// Number of leases after which a step of a census is given up if a member does not answer.
 const CENSUS_LEASES: u64 = 8;
-/// Shortest time after which a census is given up. It allows for compute nodes that cache addresses, which begin
-/// operations in a later epoch only after two turns of their caches.
+/// Shortest time after which a step of a census is given up. It allows for compute nodes that cache addresses, which
+/// begin operations in a later epoch only after two turns of their caches.
 const CENSUS_LEAST: Nanos = Nanos::from_millis(2000);
-/// Each list of blocks that the members are asked about adds this part of a lease to the time limit. A busy member
-/// works through only one list at each look, and it makes about 62 looks in a lease.
+/// Each list of blocks that the members are asked about adds a lease divided by this number to the time limit. A busy
+/// member works through only one list at each look, and it makes at least about 62 looks in a lease.
 const LIST_PARTS: u64 = 16;
 /// Between two rounds, a census waits for a lease divided by this number.
 const CENSUS_PARTS: u64 = 64;
@@ -24,7 +24,7 @@ pub(crate) enum Outcome {
     /// The census ended without a result in this step. The reason may be that members came and went, that one did not
     /// answer, or that the index was in change during each walk.
     Disturbed(&'static str),
-    /// The walk does not reach all nodes.
+    /// A walk cannot reach all nodes of this kind of index.
     Impossible,
 }
 impl<P: Parts> Handle<P> {

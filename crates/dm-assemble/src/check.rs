@@ -12,7 +12,7 @@ use crate::{Handle, Parts};
 /// Maximum number of walks of a check, and of a census. A check reports a fault only if two successive walks find it
 /// unchanged.
 pub(crate) const WALKS: u32 = 4;
-/// The time between two walks. It is longer than any operation that is not interrupted.
+/// The time between two walks of a check. It is longer than any operation that is not interrupted.
 const BETWEEN: Nanos = Nanos::from_millis(5);
 
 /// A lock that a client holds.
@@ -39,7 +39,8 @@ pub struct CheckReport {
     pub removed: u64,
     /// Nodes without an entry in the inner structure, which operations reach through their left neighbours.
     pub unlisted: u64,
-    /// Entries of the inner structure that are hints, and lead to no node any more.
+    /// Entries of the inner structure that are hints, and lead to no leaf, or to a leaf that does not begin at the
+    /// hint's key.
     pub stale_hints: u64,
     /// Locks that are held.
     pub held: Vec<HeldLock>,

@@ -34,8 +34,8 @@ impl<P: Parts> Handle<P> {
     /// may do so at once.
     ///
     /// # Errors
-    /// Returns [`OpenError`] if the pool holds another index, if there is no node of these sizes, or if the world lacks
-    /// a capability.
+    /// Returns [`OpenError`] if the pool holds another index, if it has more memory nodes than the index's addresses
+    /// can distinguish, if there is no node of these sizes, if the world lacks a capability, or if a request fails.
     pub async fn create_or_open<V: Verbs + Control>(v: &V, options: &P::Options) -> Result<Self, OpenError> {
         let options = P::fit(v, options)?;
         let superblock = Superblock::create_or_open(v, &P::descriptor(&options)).await?;

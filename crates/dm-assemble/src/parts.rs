@@ -37,7 +37,7 @@ pub trait Parts: Sized {
     /// Assembles the parts over `pool`.
     ///
     /// # Errors
-    /// Returns [`OpenError`] if the world lacks a capability, or if a READ fails.
+    /// Returns [`OpenError`] if the world lacks a capability, if there is no node of these sizes, or if a READ fails.
     fn assemble<V: Verbs + Control>(
         pool: &mut Pool<'_, V>,
         options: &Self::Options,

@@ -12,7 +12,8 @@ use crate::census::Outcome;
 use crate::check::{CheckReport, Walk};
 use crate::{Handle, Parts};
 
-/// Maximum number of walks of a sweep. A walk may finish nodes that could not be finished before the previous walk.
+/// Maximum number of walks of a sweep. A walk may finish nodes that the previous walk could not finish, because their
+/// locks were freed only after it.
 const SWEEP_WALKS: u32 = 8;
 /// Maximum number of censuses of a sweep. A census ends without a result if a member leaves or is expelled meanwhile.
 const CENSUSES: u32 = 4;
@@ -20,7 +21,7 @@ const CENSUSES: u32 = 4;
 /// The result of [`Handle::sweep`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SweepReport {
-    /// Members that were expelled because they were silent.
+    /// Members that lost their slots while the sweep waited for silent members: they were expelled, or they left.
     pub expelled: u64,
     /// Locks of members that are gone and that were still held.
     pub freed: u64,
@@ -142,8 +143,8 @@ impl<P: Parts> Handle<P> {
     /// block.
     ///
     /// # Errors
-    /// Returns errors of verbs and of the control plane. If a memory node does not answer, a member cannot be fenced,
-    /// and its locks stay held.
+    /// Returns errors of verbs and of the control plane. An error of the census is not returned: the report contains
+    /// it. If a memory node does not answer, a member cannot be fenced, and its locks stay held.
     pub async fn sweep<V: Verbs + Control>(&self, v: &V) -> Result<SweepReport, IndexError> {
         let _unmetered = v.meter().housekeeping();
         // The seat keeps this compute node in the pool between the parts of the sweep.
@@ -200,7 +201,7 @@ impl<P: Parts> Handle<P> {
         Ok(report)
     }
 
-    /// Frees the locks of members that are gone. Returns their number.
+    /// Frees the locks of members that are gone. Returns the number of freed locks.
     async fn free<V: Verbs + Control>(&self, v: &V, walk: &Walk) -> Result<u64, IndexError> {
         let mut members: Vec<u16> = walk
             .held
@@ -226,8 +227,9 @@ impl<P: Parts> Handle<P> {
         Ok(freed)
     }
 
-    /// Clears the doubt of lock words that have not changed since before the walk. Returns the number of cleared words,
-    /// and the number of words that have changed.
+    /// Clears the doubt of lock words that have not changed since they were read: words in tables, if the walk is
+    /// complete, and words in nodes whose bytes are consistent. Returns the number of cleared words, and the number of
+    /// words that have changed.
     async fn clear<V: Verbs>(&self, v: &V, walk: &Walk) -> Result<(u64, u64), IndexError> {
         let in_tables = walk.words.iter().filter(|_| walk.is_complete()).copied();
         let in_nodes = walk.survey.words.iter().filter(|(.., sound)| *sound);

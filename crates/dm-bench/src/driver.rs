@@ -33,8 +33,9 @@ impl<I: BenchIndex> fmt::Debug for Driver<I> {
 impl<I: BenchIndex> Driver<I> {
     /// Makes a driver of an index whose options for a setting are `options`. An error is a message for the user.
     ///
-    /// Points that differ only in their clients and operations share one loaded index. So the setting that `options`
-    /// gets does not have those of the point: it has 0 clients, and the mix of YCSB C.
+    /// Simulated points that differ only in their clients and in the mix of their operations can share one loaded
+    /// index. So the setting that `options` gets does not have those of the point: it has 0 clients, for example, and
+    /// the mix of YCSB C.
     pub fn new(options: impl Fn(&Setting) -> Result<I::Options, String> + Send + Sync + 'static) -> Self {
         Self {
             options: Box::new(options),

@@ -22,7 +22,8 @@ pub trait BenchIndex: Sized + Send + Sync + 'static {
     /// Creates the index in an empty pool.
     ///
     /// # Errors
-    /// Returns [`OpenError`] if the world lacks a capability, or if no node has the sizes in the options.
+    /// Returns [`OpenError`] if the world lacks a capability, if no node has the sizes in the options, or if the pool
+    /// cannot be created.
     fn create<V: Verbs + Control>(
         v: &V,
         options: &Self::Options,

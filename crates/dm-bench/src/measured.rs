@@ -10,18 +10,21 @@ use crate::{Deaths, Slice};
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Measured {
-    /// The number of operations that were counted.
+    /// The number of operations. If the run has a warm-up time or a duration, only operations that ended in the
+    /// measured time count.
     pub ops: u64,
     /// The duration of these operations, in the world's time.
     pub seconds: f64,
-    /// Latency of each operation, nanoseconds.
+    /// Latencies in nanoseconds, of the operations after the warm-up. If the run has a duration, operations that ended
+    /// after it are left out.
     pub latency: Histogram<u64>,
     /// Sums over all clients.
     pub counters: Counters,
     /// The number of operations that were made, counted or not, divided by the operations of the trace; 0 without a
     /// trace.
     pub trace_passes: f64,
-    /// Reads that returned a value which is not one whole write of their key.
+    /// Operations with a wrong answer: a value that is not one whole write of its key, a loaded key that is missing, a
+    /// new key that is already present, or a scan that is out of order.
     pub wrong_values: u64,
     /// Bytes of the largest cache of a compute node, including what the node has learned about hot keys.
     pub cache_bytes: u64,
@@ -53,17 +56,19 @@ pub struct Measured {
 #[derive(Debug, Clone, Copy)]
 pub struct Busiest {
     /// The resource, and its node. `ns` is the time for which it was busy between the end of the warm-up and the moment
-    /// when the first client stopped.
+    /// when the first client stopped. If the run is not steady and has neither a warm-up nor a duration, `ns` is about
+    /// the whole run.
     pub resource: Busy,
     /// The throughput, in million operations per second, at which it would be busy all the time, if an operation used
     /// it for as long as in this time. This includes the effects of skew and of repeated work.
     pub bound_mops: f64,
 }
 
-/// The activity of the responder of the busiest memory node's RNIC, as shares of the run's time.
+/// The activity of the responder of the busiest memory node's RNIC, as shares of the same time as in [`Busiest`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NicShares {
-    /// The share of time in which the responder waits for an operation on the same bytes.
+    /// The share of time in which an atomic waits for an earlier atomic on the same bytes, and the responder serves no
+    /// other request.
     pub stalled: f64,
     /// The share of time in which the responder works.
     pub worked: f64,

@@ -28,9 +28,9 @@ pub enum Refusal {
         /// The size of a value in bytes.
         bytes: usize,
     },
-    /// The operations are invalid.
+    /// The workload is invalid: for example, no keys are loaded, or there are too many clients.
     Workload(WorkloadError),
-    /// The run should end after a time, but the world has no clock that all clients share.
+    /// The run has a warm-up or a duration, but the world has no clock that all clients share.
     Clock,
     /// The faults can't happen in this setting.
     Faults {
@@ -41,7 +41,7 @@ pub enum Refusal {
     Memory {
         /// The estimate of the need.
         needs: Needs,
-        /// The bytes of the estimate that do not depend on the number of keys.
+        /// The bytes of the estimate that do not depend on the numbers of keys and inserts.
         fixed: u64,
         /// Bytes of available memory.
         available: u64,

@@ -48,7 +48,8 @@ pub struct Point {
     pub(crate) driver: Arc<dyn Drive>,
 }
 
-/// An error: no index, variant or knob has the given name.
+/// An error: no index, variant, series or knob has the given name, or the variant does not run with keys of the given
+/// size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UnknownIndex {
@@ -95,7 +96,7 @@ pub enum UnknownIndex {
     },
 }
 
-/// Lists names, beginning with the one that is most similar to `name`.
+/// Lists the names. If one of them is similar to `name`, asks first whether it was meant.
 fn choice(name: &str, known: &[String]) -> String {
     if known.is_empty() {
         return "there are none".to_owned();
@@ -329,7 +330,7 @@ impl IndexEntry {
         self
     }
 
-    /// Declares a parameter that only this index has; see [`Knobs`](crate::Knobs).
+    /// Declares a parameter that only some indexes have; see [`Knobs`](crate::Knobs).
     #[must_use]
     pub fn knob(mut self, name: &str, help: &str) -> Self {
         self.knobs.push((name.to_owned(), help.to_owned()));

@@ -66,11 +66,11 @@ pub struct Setting {
     pub knobs: Knobs,
     /// The CPU time that the simulator charges for a client's own work. See [`Setting::cpu`].
     pub cpu_cost: CpuCost,
-    /// Whether half of a compute node's threads scan, and the others run the rest of the mix.
+    /// Whether half of a compute node's threads scan, and the others run the rest of the mix. Simulator only.
     pub by_thread: bool,
     /// Whether the clients take operations until all of them together have done them, so that a fast client does more.
-    /// Only the time between a warm-up and the moment when the operations run out is measured. Simulator only. (Runs
-    /// with a warm-up or a duration distribute their operations in the same way.)
+    /// Only the time between a warm-up and the moment when the operations run out is measured. Simulator only. (There,
+    /// runs with a warm-up or a duration distribute their operations in the same way.)
     pub steady: bool,
     /// Minimum duration of a steady run, in nanoseconds of the world's time. Queues at hot locks take time to fill, and
     /// the more clients there are, the longer this takes.
@@ -153,14 +153,14 @@ impl Setting {
     }
 
     /// Returns the part of the setting on which the loaded index and its warm caches depend. Everything else has a
-    /// fixed value: clients, operations, and when they begin and end.
+    /// fixed value: clients, the kinds of operations, and when they begin and end.
     pub(crate) fn of_load(&self) -> Self {
         Self {
             clients: 0,
             coroutines: 0,
             mix: "c".parse().expect("a preset"),
             scan_length: ScanLength::default(),
-            // A run that is not steady learns hot keys from as many gets as it has operations.
+            // A run that is not steady learns hot keys from at most as many gets as it has operations.
             ops: if self.steady { 0 } else { self.ops },
             by_thread: false,
             least: 0,
@@ -207,7 +207,7 @@ impl Setting {
         }
     }
 
-    /// Returns the number of operations in the warm-up.
+    /// Returns the number of operations in the warm-up of a steady run, and 0 for any other run.
     pub(crate) fn warm_up(&self) -> u64 {
         if self.steady { self.ops / 4 } else { 0 }
     }
@@ -228,7 +228,8 @@ impl Setting {
         self.warm_up_ns > 0 || self.duration_ns.is_some()
     }
 
-    /// Returns an endless stream of gets, with the keys of the setting's operations.
+    /// Returns an endless stream of operations, with the keys of the setting's operations. Without a trace, all of them
+    /// are gets.
     pub(crate) fn gets(&self) -> Result<OpStream, WorkloadError> {
         let mix: Mix = "c".parse()?;
         Ok(self.shared_plan(mix)?.client(0))
@@ -309,8 +310,7 @@ impl FromStr for Fabric {
     }
 }
 
-/// Parses a count with an optional suffix k, M or G (powers of ten), in either case. Underscores between digits are
-/// ignored.
+/// Parses a count with an optional suffix k, M or G (powers of ten), in either case. Underscores are ignored.
 ///
 /// # Errors
 /// Returns a message with examples if the text is not a count.

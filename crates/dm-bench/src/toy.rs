@@ -29,7 +29,7 @@ pub(crate) enum Flaw {
     WrongValue,
     /// The index cannot be created.
     NoMemory,
-    /// The first get of a client takes a hundred round trips for each client with a smaller number.
+    /// The first operation of a client takes a hundred more round trips for each client with a smaller id.
     LateClients,
 }
 

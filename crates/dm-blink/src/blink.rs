@@ -13,7 +13,7 @@ use crate::root::Root;
 /// Options of a [`Blink`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlinkOptions {
-    /// Maximum number of restarts of one descent; after that the descent returns an error.
+    /// Retry limit of a descent, and of the insertion of a separator; exceeding it returns an error.
     pub attempts: u32,
     /// Flaw T-S5, for study: a client that loses the race for a new root returns an error instead of continuing.
     #[cfg(feature = "study")]

@@ -33,7 +33,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
         Ok(root)
     }
 
-    /// Finds the leaf of `key` by reading inner nodes. Offers each node that it reads to the cache.
+    /// Finds the leaf of `key` by reading inner nodes. Offers each node on the path to this leaf to the cache.
     pub(crate) async fn find_leaf<V: Verbs>(
         &self,
         v: &V,
@@ -182,7 +182,8 @@ impl<K: KeyBytes, S> Blink<K, S> {
 pub(crate) enum Found {
     /// The node of the requested level was read into the copy.
     Node {
-        /// The left half of the split, if the node is the right half of a split that is not finished yet.
+        /// The left half of the split, if the node is the right half of a split that is not finished yet, and the
+        /// descent came from the left half.
         left: Option<RemotePtr>,
     },
     /// The tree's root is below the requested level.

@@ -98,9 +98,9 @@ impl<K: KeyBytes, S> Blink<K, S> {
         let mut retry = v.retry(self.options.attempts);
         loop {
             match self.descend(v, &split.separator, level, copy).await? {
-                // The node was just read through its parent or as the root, so it is linked. If the split of the left
-                // half is not finished because its client is gone, a writer of the left half finishes it. A writer of
-                // the right half cannot finish it, so this returns the left half if it is known.
+                // The node was just read through a link or as the root, so it is linked. If the split of the left half
+                // is not finished because its client is gone, a writer of the left half finishes it. A writer of the
+                // right half cannot finish it, so this returns the left half if it is known.
                 Some(Found::Node { left }) => return Ok(Some(Lead::linked(left.unwrap_or(copy.at)))),
                 Some(Found::RootBelow(root)) => {
                     if root.level + 1 == level && self.grow(v, root, split).await? {

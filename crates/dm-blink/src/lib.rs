@@ -12,9 +12,9 @@
 //! ```
 //!
 //! # Invariants
-//! * **I1** The root word changes by CAS only: from 0 to the first leaf, to a root of the next level when the root was
-//!   split, and to the root's only child after merges. Every root is the leftmost node of its level. The word also
-//!   holds the root's level, so that no client reads a leaf as an inner node.
+//! * **I1** The root word changes by CAS only: from 0 to the first leaf or to the root of a bulk load, to a root of the
+//!   next level when the root was split, and to the root's only child after merges. Every root is the leftmost node of
+//!   its level. The word also holds the root's level, so that no client reads a leaf as an inner node.
 //! * **I2** The key of an inner node's first entry is the node's low fence key, so every key within the fences has a
 //!   child.
 //! * **I3** A separator is inserted only after the WRITEs of the split below it have completed. Until then, and if the

@@ -74,8 +74,8 @@ impl<K: CacheKey> IndexCache<K> {
     }
 
     /// Returns the child for `key` in exactly the image that `origin` identifies, if this image is still
-    /// cached and covers `key`. If the slot holds another image by now, this returns `None` (T-S7), and the
-    /// caller must look up the key again.
+    /// cached and covers `key`. Otherwise this returns `None`, even if the slot holds another image by now (T-S7), and
+    /// the caller must look up the key again.
     pub fn read(&self, origin: &Origin<K>, key: &K) -> Option<Hit<K>> {
         self.state.with_read(|state| state.read(origin, key))
     }
@@ -115,8 +115,9 @@ impl<K: CacheKey> IndexCache<K> {
     /// address, level, incarnation and range, and one entry less. The result is the same image as if the node
     /// were admitted again.
     ///
-    /// Returns `false` and does nothing if there is no such image, if the cache has no room, or if the new child cannot
-    /// be packed together with the others. The caller should then admit the node.
+    /// Returns `false` and does nothing if there is no such image, if the cache has no room, if the separator has no
+    /// place in the image, or if the new child cannot be packed together with the others. The caller should then admit
+    /// the node.
     pub fn add(&self, addition: &Addition<K>) -> bool {
         self.state.with_write(|state| state.add(addition))
     }
@@ -152,7 +153,7 @@ impl<K: CacheKey> IndexCache<K> {
             && self.state.with_write(|state| state.remove(&origin))
     }
 
-    /// Returns the budget, which [`IndexCache::bytes`] does not exceed.
+    /// Returns the budget, which [`IndexCache::bytes`] does not exceed as long as the cache contains an image.
     pub fn budget(&self) -> u64 {
         self.state.with_read(|state| state.budget)
     }
@@ -186,7 +187,8 @@ impl<K: CacheKey> IndexCache<K> {
         self.len() == 0
     }
 
-    /// Removes everything and frees its memory. Origins from before this call no longer identify any image.
+    /// Removes everything and frees its memory. An origin from before this call identifies no image until the same
+    /// image is admitted again.
     pub fn clear(&self) {
         self.state.with_write(State::clear);
     }
@@ -199,8 +201,8 @@ impl<K: CacheKey> IndexCache<K> {
 
 impl<K: CacheKey> Fingerprint for IndexCache<K> {
     /// Returns equal numbers for caches that hold the same images, regardless of the order in which they were admitted.
-    /// With a budget, the remaining room is included, because it decides what is admitted next; with
-    /// `CacheFlaws::recycled_slot`, the slots are included.
+    /// With a budget, the remaining room, the ages of the images and the random generator are included, because they
+    /// decide what is admitted and evicted next; with `CacheFlaws::recycled_slot`, the slots are included.
     fn fingerprint(&self) -> u64 {
         self.state.fingerprint()
     }

@@ -6,7 +6,7 @@
 //!  pages    [ a b f k  m n p      t z     ]        lows, and beside them the slots
 //! ```
 //! A lookup makes two binary searches over packed keys, each of about seven steps for 10 000 images. An insertion moves
-//! at most the entries of one page.
+//! at most the entries of one page, and the lists of pages if it adds a page.
 
 use core::mem::size_of;
 
@@ -192,7 +192,7 @@ impl<K: Copy + Ord> Directory<K> {
             Room::Fits(_) => 0,
             Room::Widen(cursor, to) => (to - self.pages[cursor.page].lows.capacity()) as u64 * entry,
             Room::Append => FIRST as u64 * entry + one_more_page,
-            // The left page then shrinks and frees about as many bytes. This estimate ignores these bytes.
+            // The left page then shrinks. This estimate ignores the bytes that it frees.
             Room::Split(_) => (PAGE - PAGE / 2 + STEP) as u64 * entry + one_more_page,
         }
     }

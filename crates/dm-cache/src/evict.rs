@@ -1,9 +1,9 @@
 //! Eviction of images by the power of two choices.
 //!
-//! Two images of level 1 are drawn, and the one that was not used for longer is evicted (Sherman §4.2.3). A new image
-//! starts with half the age of the last evicted image, so an image that is used only once is evicted before images in
-//! regular use. Images are drawn by rank and not by key, so every draw finds an image, for any distribution of keys.
-//! The number of evictions per new image is bounded.
+//! Two images of level 1, or of the lowest level that has one, are drawn, and the one that was not used for longer is
+//! evicted (Sherman §4.2.3). A new image starts with half the age of the last evicted image, so an image that is used
+//! only once is evicted before images in regular use. Images are drawn by rank and not by key, so every draw finds an
+//! image, for any distribution of keys. The number of evictions per new image is bounded.
 
 use core::mem::size_of;
 

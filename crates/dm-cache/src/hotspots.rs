@@ -26,7 +26,7 @@ use dm_verbs::RemotePtr;
 
 /// Entries of a set: a line of 64 bytes.
 const WAYS: usize = dm_sync::scaled(8, 2);
-/// If a count reaches this value, all counts of its set are halved, so that an entry does not stay hot for
+/// If an entry with this count is found again, all counts of its set are halved, so that an entry does not stay hot for
 /// ever.
 const COUNT_MAX: u64 = dm_sync::scaled(0xffff, 3) as u64;
 

@@ -28,9 +28,9 @@ struct Packing {
 const LINE_SHIFT: u32 = 6;
 
 impl Packing {
-    /// Returns a packing that can represent pointers whose nodes and offsets lie in these ranges, and further
-    /// pointers around them. The remaining bits extend the range of offsets, by the same amount downwards and
-    /// upwards.
+    /// Returns a packing that can represent pointers whose nodes and offsets lie in these ranges, and further pointers
+    /// around them. The remaining bits extend the range of offsets by the same amount downwards and upwards, but not
+    /// below offset 0. Returns `None` if four bytes are not enough.
     fn around(nodes: (NodeId, NodeId), offsets: (u64, u64), differ: u64) -> Option<Self> {
         let node_bits = u16::BITS - (nodes.1.0 - nodes.0.0).leading_zeros();
         // The largest possible unit is the largest power of two that divides all differences of offsets. The unit is at

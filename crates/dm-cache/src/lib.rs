@@ -24,7 +24,8 @@
 //! * **I1** The cache gives hints only. Its content was true when the node was read. The fence keys, level
 //!   and incarnation of the child show whether it still is.
 //! * **I2** Images of one level never overlap. The newest image of a range wins, whatever its node's address. An older
-//!   image keeps only the part below it ([`IndexCache::admit`]). So a run of children has no duplicates.
+//!   image of another node keeps only the part below it, and one of the same node is removed ([`IndexCache::admit`]).
+//!   So a run of children has no duplicates.
 //! * **I3** An [`Origin`] identifies one image permanently, by address, level, low and a hash of the content.
 //!   So a reader notices if a slot holds another image by now, and invalidation removes only the image that
 //!   was found stale. Memory is never freed while a reader uses it.
@@ -61,7 +62,7 @@
 //!
 //! # Limits
 //! If a node's address is reused for a different range, its image stays until it is found stale or evicted.
-//! Slots are freed only by [`IndexCache::clear`]; their bytes are counted.
+//! The memory of slots is freed only by [`IndexCache::clear`]; its bytes are counted.
 #![forbid(unsafe_code)]
 
 mod cache;

@@ -32,10 +32,10 @@ const WHOLE: u32 = 1 << 16;
 /// to the right one.
 ///
 /// The sketch keeps two bytes of each separator, *rounded up*, and four bytes of each leaf's address (six if neighbours
-/// are more than a GiB apart). It cannot store leaves that are not at a multiple of 64 bytes, that lie beyond 64 TiB,
-/// or that are on memory nodes from number 256 on. When the budget is used up, it drops one entry in sixteen, evenly
-/// over the tree. From then on it also omits the same share of new entries. If a share `s` of the leaves is left, a
-/// search takes `(1/s - 1)/2` steps to the right on average.
+/// are more than about half a GiB apart). It cannot store leaves that are not at a multiple of 64 bytes, that lie
+/// beyond 64 TiB, or that are on memory nodes from number 256 on. When the budget is used up, it drops one entry in
+/// sixteen, evenly over the tree. From then on it also omits the same share of new entries. If a share `s` of the
+/// leaves is left, a search takes `(1/s - 1)/2` steps to the right on average.
 ///
 /// ```text
 ///   block    low ─────────────────────────────────────────────────────── high
@@ -50,7 +50,7 @@ const WHOLE: u32 = 1 << 16;
 ///   key.
 /// * **I2** A leaf is returned only for keys at or above the separator with which it was added.
 /// * **I3** [`Sketch::bytes`] counts every allocation, and stays within the budget unless the sketch is empty. An empty
-///   sketch is as large as this struct.
+///   sketch takes at least the size of this struct.
 ///
 /// The design is not from a paper. It addresses small caches, as in Dolphin's Fig. 6 (MSST 2024).
 ///
@@ -230,8 +230,8 @@ impl<K: KeyBytes> Block<K> {
             .collect()
     }
 
-    /// Returns the number of the entry that was added with this separator. A separator's code is rounded up, unlike the
-    /// code of a key.
+    /// Returns the number of the entry that was added with this separator, or of the entry to its left if there is
+    /// none. A separator's code is rounded up, unlike the code of a key.
     fn entered(&self, separator: &K) -> Option<usize> {
         let code = self.code(separator)?;
         self.codes.partition_point(|c| *c <= code).checked_sub(1)
@@ -261,7 +261,8 @@ impl<K: KeyBytes> Block<K> {
                 least.unwrap_or(until)
             });
             for i in (from..until).filter(|i| victim != Some(*i)) {
-                // The entries before `kept` are final. `gap` reads only entries from `i` on, and the last final entry.
+                // Entries move only to places in front of the next group. So `gap` still finds the old content of the
+                // next group, and of the entry before it.
                 self.codes[kept] = self.codes[i];
                 self.leaves.copy(i, kept);
                 kept += 1;
@@ -446,7 +447,7 @@ impl<K: KeyBytes> State<K> {
         true
     }
 
-    /// Adds leaves as [`State::place`] does, but only to new blocks.
+    /// Adds leaves to a range that has no entries, in one new block. Leaves that the block cannot store are left out.
     fn place_apart(&mut self, entries: &[(K, RemotePtr)], high: Option<K>) {
         let Some((&(low, leaf), &(last, _))) = entries.first().zip(entries.last()) else {
             return;
@@ -542,7 +543,8 @@ impl<K: KeyBytes> Sketch<K> {
     }
 
     /// Adds neighbouring leaves with their ascending separators. The last leaf ends at `high`. Earlier entries of this
-    /// range are removed. Returns `false` if the budget is too small for any entry.
+    /// range are removed. Returns `false` if there are no leaves, or if the sketch is empty afterwards, because the
+    /// budget is too small or the addresses cannot be stored.
     pub fn admit(&self, entries: impl IntoIterator<Item = (K, RemotePtr)>, high: Option<K>) -> bool {
         let entries: Vec<_> = entries.into_iter().collect();
         self.state.with_write(|state| state.admit(&entries, high))
@@ -561,7 +563,7 @@ impl<K: KeyBytes> Sketch<K> {
     }
 
     /// Reports that the hint `leaf` for `key` was wrong. Removes the entry and returns `true` if `leaf` is still the
-    /// hint for this key.
+    /// hint for this key, or the entry of this separator.
     pub fn forget(&self, key: &K, leaf: RemotePtr) -> bool {
         self.state.with_write(|state| state.drop_entry(key, leaf, true))
     }

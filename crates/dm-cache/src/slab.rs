@@ -164,7 +164,7 @@ impl<K: crate::CacheKey> Slab<K> {
     }
 }
 
-/// Returns the capacity of a list of pages or chunks after one more push: doubled if it is full.
+/// Returns the capacity of a list of pages or chunks after one more push: doubled, to at least 4, if it is full.
 pub(crate) fn grown_spine(len: usize, capacity: usize) -> usize {
     if len < capacity {
         capacity

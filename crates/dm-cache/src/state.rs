@@ -35,7 +35,7 @@ pub(crate) struct InTheWay<K> {
     trimmed: Option<(u32, K)>,
     /// The other overlapping images, which are removed.
     removed: Vec<(u32, K)>,
-    /// Number of bytes that the removals free, without the memory of directories.
+    /// Number of bytes that the removals and the trimming free, without the memory of directories.
     freed: u64,
     /// Whether one of the images is an older image of the new image's node.
     same_node: bool,
@@ -210,8 +210,8 @@ impl<K: CacheKey> State<K> {
         })
     }
 
-    /// Adds one child to the image of a node that is otherwise unchanged. Returns `false` if the node has
-    /// changed otherwise, or if there is no room.
+    /// Adds one child to the image of a node that is otherwise unchanged. Returns `false` if the node has changed
+    /// otherwise, if there is no room, or if the image cannot take the child.
     pub(crate) fn add(&mut self, addition: &Addition<K>) -> bool {
         let Some(directory) = self.directory(addition.level) else {
             return false;
@@ -231,7 +231,8 @@ impl<K: CacheKey> State<K> {
         self.slab.add(slot, addition.separator, addition.child)
     }
 
-    /// Adds one child to the image that covers `separator`. Returns `false` if there is no such image, or no room.
+    /// Adds one child to the image that covers `separator`. Returns `false` if there is no such image, if there is no
+    /// room, or if the image cannot take the child.
     pub(crate) fn insert(&mut self, level: u8, separator: K, child: RemotePtr) -> bool {
         let covering = self.directory(level).and_then(|d| self.covering(d, &separator));
         let Some((slot, image)) = covering else {

@@ -27,7 +27,8 @@ pub struct NodeImage<K, I> {
     /// The incarnation that the node had when it was read.
     pub incarnation: u32,
     /// `(separator, child)` in strictly ascending order. The first separator is `low`, and all are below `high`. The
-    /// iterator is cloned and read twice, so it should be cheap to clone, such as an iterator over a leased buffer.
+    /// cache clones the iterator and reads the entries three times, so cloning should be cheap, as it is for an
+    /// iterator over a leased buffer.
     pub entries: I,
 }
 

@@ -1,4 +1,4 @@
-//! Runs the caches under loom: admission, lookup, invalidation and eviction. Each model has a mutant that must fail.
+//! Runs the caches under loom: admission, lookup, invalidation and eviction. Most models have a mutant that must fail.
 #![cfg(dm_loom)]
 
 use std::sync::Arc as StdArc;
@@ -196,8 +196,8 @@ fn an_evicted_slot_that_is_not_checked_is_found() {
     evicted_slot(CacheFlaws { recycled_slot: true });
 }
 
-/// Runs two clients that each cache a node, although there is room for only one. A third client checks the bytes. The
-/// mutant makes room in one section and caches the node in the next section.
+/// Runs two clients that each cache a node, although there is room for only one, and then check the bytes. The mutant
+/// makes room in one section and caches the node in the next section.
 fn budget_holds(in_one_section: bool) {
     explore("budget", 10, move || {
         let budget = one_node();

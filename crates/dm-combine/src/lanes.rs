@@ -76,7 +76,7 @@ impl<K: Copy + Eq + Hash> Lanes<K> {
     }
 
     /// Returns a future that joins the operations at the key's lock. If another client's get answers this operation,
-    /// the future writes the value to `value`.
+    /// the future appends the value to `value`.
     pub(crate) fn join<'a>(
         &'a self,
         key: &'a K,
@@ -247,7 +247,7 @@ impl<K: Copy + Eq + Hash> Drop for Join<'_, K> {
 }
 
 /// The role of a leader, which runs the operation for all its followers. If it is dropped without a result, the
-/// followers run their own operations.
+/// followers join the next epoch.
 #[derive(Debug)]
 #[must_use = "if it is dropped, the followers get no result"]
 pub(crate) struct Lead<'t, K: Copy + Eq + Hash> {
@@ -257,7 +257,7 @@ pub(crate) struct Lead<'t, K: Copy + Eq + Hash> {
 
 impl<K: Copy + Eq + Hash> Lead<'_, K> {
     /// Ends the epoch. If there is a result, passes it to all followers for which it is valid. `wakers` is an empty
-    /// vector before and after: only its memory is used, and only if other operations have joined meanwhile.
+    /// vector before and after: only its memory is used, and only if other operations wait at the lock.
     #[inline]
     pub(crate) fn tell(self, answer: Option<(Told, &[u8])>, wakers: &Cell<Vec<Waker>>) {
         // `finish` does everything that the destructor would do.

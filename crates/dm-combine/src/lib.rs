@@ -19,8 +19,8 @@
 //! under another key (T-R2), and returns outdated values (T-R3).
 //!
 //! # Invariants
-//! * **I1** A lock is held for one key at a time. An operation on another key with the same hash runs as if there were
-//!   no lock.
+//! * **I1** A lock is held for one key at a time. An operation that finds the lock held for another key runs as if
+//!   there were no lock.
 //! * **I2** A leader closes its epoch before its operation begins. All its followers began before that, and return
 //!   after the leader's operation has ended. So the moment at which the leader's operation takes effect lies within the
 //!   operation of each follower.

@@ -9,7 +9,8 @@ pub struct Rdwc {
     pub delegate: bool,
     /// Write combining: concurrent updates and upserts of a key become one write.
     pub combine: bool,
-    /// The number of local locks, for gets and for writes each: from 1 to 2²⁴, rounded up to a power of two.
+    /// The number of local locks, for gets and for writes each: from 1 to 2²⁴, rounded up to a power of two. A number
+    /// outside this range counts as the nearer end of the range.
     pub locks: u32,
     /// Flaws that are switched on, for study.
     #[cfg(feature = "study")]

@@ -54,8 +54,8 @@ mod tests {
         }
     }
 
-    /// Checks when a follower's write may take the leader's result: exactly if running it immediately before the
-    /// leader's write changes neither the leader's result nor the final value.
+    /// Checks which writes of followers are absorbed: exactly those that change neither the leader's result nor the
+    /// final value if they take effect immediately before the leader's write.
     #[test]
     fn an_absorbed_write_takes_effect_right_before_the_leaders() {
         let writes = [Wish::Update, Wish::Upsert];

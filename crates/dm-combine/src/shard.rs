@@ -116,7 +116,8 @@ impl<K: Copy + Eq> Shard<K> {
         Entered::Waits(number)
     }
 
-    /// Returns the state of a waiter. If another client's get has answered it, appends the value to `value`.
+    /// Returns the state of a waiter that is polled with `waker`. If the waiter has its answer, frees it, and appends
+    /// the value to `value` if a get has found one.
     pub(crate) fn poll(&mut self, number: u32, waker: &Waker, value: &mut Vec<u8>) -> Polled {
         let w = self.waiters.get(number);
         match &mut w.state {
@@ -153,8 +154,8 @@ impl<K: Copy + Eq> Shard<K> {
         }
     }
 
-    /// Frees the lock and returns `true` if no other operation joined while the leader ran. Otherwise returns `false`;
-    /// the caller must then call [`Shard::finish_for_others`].
+    /// Frees the lock and returns `true` if no other operation waits at it. Otherwise returns `false`; the caller must
+    /// then call [`Shard::finish_for_others`].
     #[inline]
     pub(crate) fn finish_alone(&mut self, lane: usize) -> bool {
         let l = &mut self.lanes[lane];

@@ -17,7 +17,7 @@ pub struct RdwcFlaws {
     pub leaves_silently: bool,
     /// Broken twin: the followers of a dropped leader return as if their writes were done.
     pub tells_unknown: bool,
-    /// Broken twin: every operation that finds a lock held becomes a follower, whatever its key.
+    /// Broken twin: every operation that finds a lock held joins the next epoch, whatever its key.
     pub any_key: bool,
     /// Broken twin: a follower's upsert counts as done if its leader found the key absent.
     pub absorbs_upserts: bool,

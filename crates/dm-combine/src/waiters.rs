@@ -30,8 +30,8 @@ pub(crate) enum State {
     Free,
     /// The waiter is in one of its lock's two lists.
     Waiting(Waker),
-    /// The waiter is still in the list of the next epoch and was elected as its leader, but its client was not polled
-    /// yet.
+    /// The waiter is still in the list of the next epoch and was elected as its leader, but its client has not begun to
+    /// lead.
     Elected,
     /// The waiter has its answer and is in no list.
     Told(Told),

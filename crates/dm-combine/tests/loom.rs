@@ -1,5 +1,5 @@
-//! Runs sharing under loom, over all interleavings of two threads. No answer may be outdated, no write may be lost, and
-//! no client may wait for ever.
+//! Runs sharing under loom, over all interleavings of two threads, and over those of three threads with at most two
+//! preemptions. No answer may be outdated, no write may be lost, and no client may wait for ever.
 //!
 //! Each model prints how many interleavings loom explored, and fails if there are fewer than a minimum, so a search
 //! that was cut short fails. Loom aborts the process on a deadlock, so each mutant runs in a process of its own, which
@@ -170,8 +170,7 @@ impl Shared {
         let client = Combined::new(&here, One(self), Some(&self.table));
         let bytes = value.to_le_bytes();
         let mut update = Box::pin(client.update(&KEY, &bytes));
-        // Either the update waits, or its write on the index is pending, or the leader has ended meanwhile and its
-        // write counts for both clients.
+        // After one poll, the update waits at the lock, or its write on the index is pending.
         if let Poll::Ready(done) = update.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             assert_eq!(done, Ok(Applied::Replaced));
         }

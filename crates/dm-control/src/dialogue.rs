@@ -275,7 +275,8 @@ impl<F: Fabric> Dialogue<F> {
         Ok(Message::Answer(answer))
     }
 
-    /// Logs requests that are rare and have consequences.
+    /// Logs a request and its answer. Logs fences as information and refused requests as warnings, unless there are too
+    /// many lines. Logs all other requests at the debug level.
     fn log(&self, caller: u16, request: &Request, answer: &Answer) {
         let is_fence = matches!(request, Request::Fence(_) | Request::FenceGroup { .. });
         let is_refused = matches!(

@@ -1,7 +1,7 @@
-//! Admission of connections. There is a limit for all connections, a limit per host, and lower limits for peers that
-//! have not greeted (strangers). A new connection never waits for a stranger to leave. If its own host has too many
-//! strangers, the new connection displaces the oldest of these. Otherwise, if there are too many strangers in all, it
-//! displaces the oldest stranger of the host that has the most.
+//! Admission of connections. The number of peers that have greeted is limited, in all and per host. Peers that have not
+//! greeted (strangers) have lower limits of their own. A new connection never waits for a stranger to leave. If its own
+//! host has too many strangers, the new connection displaces the oldest of these. Otherwise, if there are too many
+//! strangers in all, it displaces the oldest stranger of the host that has the most.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

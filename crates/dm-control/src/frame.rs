@@ -19,7 +19,7 @@ pub(crate) struct Inbox(Vec<u8>);
 /// The result of a read.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Got {
-    /// Some bytes have arrived, but not the whole frame.
+    /// The frame is not complete yet.
     Part,
     /// The frame is complete; this is its body.
     Body(Vec<u8>),

@@ -270,7 +270,7 @@ impl<P: Ports> Ledger<P> {
         Answer::NoIdLeft
     }
 
-    /// Attaches a client whose id another node has given, or whose id this node gave on a connection that is lost now.
+    /// Attaches a client whose id another node has given, or whose id this node gave on an earlier connection.
     fn attach(&mut self, connection: Connection, who: Identity, token: Token) -> Answer {
         let known = match self.known(who) {
             Ok(known) => known,

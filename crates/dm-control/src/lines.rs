@@ -21,7 +21,8 @@ struct Count {
 }
 
 impl Lines {
-    /// Returns whether another line may be written. After each window, logs how many lines were left out.
+    /// Counts a line, and returns whether it may be written. At the first line after a window, logs how many lines of
+    /// this window were left out, if any.
     pub(crate) fn may(&self, now: Instant) -> bool {
         let (may, left_out) = self.0.with(|count| count.may(now));
         if left_out > 0 {

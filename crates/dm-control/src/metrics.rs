@@ -15,8 +15,8 @@ pub(crate) struct Metrics {
     /// Connections that were refused or displaced because there were too many.
     pub(crate) busy: AtomicU64,
     pub(crate) wrong_secret: AtomicU64,
-    /// Connections that ended because of garbage, a stall, a message out of turn, another version or address, or an
-    /// error.
+    /// Connections that ended because of garbage, a stall, a message out of turn, another version or address, a lack of
+    /// queue pairs, or an error.
     pub(crate) broken: AtomicU64,
     requests: AtomicU64,
     chunks: AtomicU64,

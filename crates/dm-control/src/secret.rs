@@ -34,8 +34,8 @@ pub enum SecretError {
     Length(usize),
     /// The file is longer than any secret.
     TooLong,
-    /// The file has these permissions: users other than its owner and group may read it, or users other than its owner
-    /// may write it.
+    /// The file has these permissions: its group may write it, or users other than its owner and group may read, write
+    /// or execute it.
     Open(u32),
     /// The file could not be read.
     File(io::Error),
@@ -72,8 +72,8 @@ impl Secret {
         Ok(Self(Zeroizing::new(bytes.to_vec())))
     }
 
-    /// Reads a secret from a file, and removes white space at both ends. Only the file's owner may write the file, and
-    /// only its owner and group may read it.
+    /// Reads a secret from a file, and removes white space at both ends. On Unix, the file's group must not have the
+    /// permission to write the file, and users other than its owner and group must have no permission at all.
     ///
     /// # Errors
     /// Returns [`SecretError`] if the file cannot be read, has other permissions, or does not contain a secret of an

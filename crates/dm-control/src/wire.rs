@@ -163,7 +163,7 @@ pub enum Message {
     },
     /// From the node: it refuses and ends the connection.
     Refuse(Refusal),
-    /// From the client: it wants an id for this connection.
+    /// From the client: it wants to use an id on this connection.
     Enter(Entrance),
     /// From the client: a request of client `caller`.
     Call {
@@ -215,7 +215,7 @@ pub enum Request {
         /// The size in bytes.
         bytes: u64,
     },
-    /// Asks how much memory is handed out.
+    /// Asks how much memory the node has, and how much of it is used.
     Describe,
     /// Renews the caller's lease.
     Join,
@@ -282,12 +282,12 @@ pub enum Answer {
     Region {
         /// Bytes of memory in all.
         bytes: u64,
-        /// Bytes handed out.
+        /// Bytes handed out, plus the first [`crate::CHUNK_UNIT`], which are reserved.
         used: u64,
     },
     /// The answer to `Join`.
     Joined {
-        /// The epoch of the caller's membership.
+        /// The epoch of the caller's id.
         epoch: u32,
         /// The length of a lease in nanoseconds.
         lease_nanos: u64,
@@ -316,7 +316,7 @@ pub enum Answer {
 pub enum WireError {
     /// The length is 0, or greater than the maximum length of a message.
     Length(u32),
-    /// The body is too short or too long for its message.
+    /// The body is too short or too long for its message, or the stream has ended within a frame.
     Cut,
     /// No message has this tag.
     Tag(u8),

@@ -397,7 +397,7 @@ fn a_client_rejects_forged_answers() {
         let (near, _) = listener.accept().unwrap();
         let (mut from, mut to) = (near.try_clone().unwrap(), far.try_clone().unwrap());
         std::thread::spawn(move || io::copy(&mut from, &mut to));
-        // The node's challenge, its welcome, or an answer is changed.
+        // The node's challenge and its welcome are passed on, and its first answer is changed.
         for changed in [false, false, true] {
             let mut length = [0; 4];
             (&far).read_exact(&mut length).unwrap();

@@ -19,7 +19,7 @@ const SVG_LEFT: usize = 50;
 /// The state of a client's lifeline in one row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Life {
-    /// Whether the client has started and has not ended.
+    /// Whether the client has started. This stays true after its end.
     lives: bool,
     /// The number of chains in flight.
     flying: u32,
@@ -165,10 +165,11 @@ impl Counterexample {
     /// consequences of the step.
     ///
     /// An arrow goes to memory (`──▶`) for a WRITE, from memory for a READ, and both ways for an atomic. It is dotted
-    /// (`┄`) if the step serves only a part of a torn request. A client's lifeline is thick (`┃`) while one of its
-    /// chains is in flight: from the row in which the client posts it (`○`) to the row in which the client can see the
-    /// completion (`◉`). It has a `▌` at its side while the client is in a section that the model checks (entered `▼`,
-    /// left `▲`). It is dotted before the client starts. A bracket at the left encloses the steps that repeat for ever.
+    /// (`┄`) if the step serves only one of several units of a request. A client's lifeline is thick (`┃`) while one of
+    /// its chains is in flight: from the row in which the client posts it (`○`) to the row in which the client can see
+    /// the completion (`◉`). It has a `▌` at its side while the client is in a section that the model checks (entered
+    /// `▼`, left `▲`). It is dotted before the client starts. A bracket at the left encloses the steps that repeat for
+    /// ever.
     #[must_use]
     pub fn chart(&self) -> String {
         let layout = Layout::new(self);

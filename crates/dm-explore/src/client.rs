@@ -119,21 +119,21 @@ impl<S, P: Spec> Client<S, P> {
         }
     }
 
-    /// Advances the clock by `time` for all clients, if the model uses [`crate::Elapsed::Clock`].
+    /// Advances the clock by `time` for all clients. They see the clock only with [`crate::Elapsed::Clock`].
     pub fn pass_time(&self, time: dm_verbs::Nanos) {
         self.verbs.machine().pass_time(self.verbs.number(), time.0);
     }
 
     /// Asks a perfect failure detector whether the client with this number (from 0, in the order of addition) has
-    /// crashed. Like every request to the control plane, this is one step. Use it in a
-    /// [`survivor`](crate::Model::survivor).
+    /// crashed. Returns `false` to a client that has been fenced. Like every request to the control plane, this is one
+    /// step. Use it in a [`survivor`](crate::Model::survivor).
     pub async fn has_crashed(&self, client: usize) -> bool {
         // A node number above all memory nodes stands for the client, so that this is a step of the control plane.
         let node = NodeId(DETECTOR + client as u16);
         self.verbs.call(ControlRequest::Describe { node }).await.is_ok()
     }
 
-    /// Records a value for the invariants that are checked at the end.
+    /// Records a value for the invariants, which read it with [`End::outputs`](crate::End::outputs).
     pub fn output(&self, value: u64) {
         self.verbs.machine().output(self.verbs.number(), value);
     }
@@ -153,8 +153,8 @@ where
     P::Op: Clone + Hash,
     P::Ret: Clone + Hash,
 {
-    /// Runs an operation and records it. It counts as invoked at its first micro-step, and as returned when `run`
-    /// ends.
+    /// Runs an operation and records it. It counts as invoked at its first unit, section or wake-up, and as returned
+    /// when `run` ends.
     pub async fn op(&self, op: P::Op, run: impl Future<Output = P::Ret>) -> P::Ret {
         self.begin(op);
         let ret = run.await;

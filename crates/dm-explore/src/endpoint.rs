@@ -178,7 +178,8 @@ impl Transport for Endpoint {
     fn take_deferred(&self) -> Option<VerbError> {
         self.machine().take_deferred(self.client)
     }
-    /// Stores the bytes at once. This works only during [`Model::setup`](crate::Model::setup).
+    /// Stores the bytes at once. This works only during [`Model::setup`](crate::Model::setup) and
+    /// [`Model::shared_opened`](crate::Model::shared_opened).
     fn load_image(&self, at: Place, bytes: &[u8]) -> Result<(), VerbError> {
         let mut m = self.machine();
         if !m.immediate {

@@ -43,7 +43,8 @@ pub enum Retries {
     /// After a failed attempt, the client is in the same state as before the attempt, as `Retry` promises. So loops are
     /// finite, and budgets are never used up.
     Rewound,
-    /// Attempts are counted, and the client is not rewound. A loop makes at most this many attempts.
+    /// Attempts are counted, and the client is not rewound. A loop makes at most this many attempts, and with
+    /// `Retry::again_within` at most one more.
     Bounded(u32),
 }
 
@@ -93,7 +94,7 @@ pub struct Knobs {
     pub write_lines: LineOrder,
     /// The unit that is never torn.
     pub unit: AtomicUnit,
-    /// Whether a WRITE may take effect before an earlier, unfenced READ or atomic of its queue pair.
+    /// Whether a WRITE without a fence may take effect before an earlier READ or atomic of its queue pair.
     pub write_overtakes: bool,
     /// The ways in which a READ may overtake an earlier atomic of its queue pair.
     pub cas_then_read: CasThenRead,
@@ -101,7 +102,8 @@ pub struct Knobs {
     pub atomic_vs_write: AtomicVsWrite,
     /// Whether a racy CAS that fails writes back what it read.
     pub failed_cas: FailedCas,
-    /// Whether host WRITEs take effect before later on-chip requests of the same queue pair.
+    /// Whether a WRITE to host memory takes effect before later on-chip requests of the same queue pair, and a WRITE to
+    /// on-chip memory before later host requests.
     pub host_before_chip: bool,
     /// Whether the cards have masked atomics.
     pub masked_atomics: bool,
@@ -109,16 +111,17 @@ pub struct Knobs {
     pub elapsed: Elapsed,
     /// The treatment of retry loops.
     pub retries: Retries,
-    /// The maximum number of clients that crash. A client may crash at any step. Its posted requests may take
-    /// effect later, in part, or never.
+    /// The maximum number of clients that crash. A client may crash at any step between its start and its end. Its
+    /// posted requests may take effect later, in part, or never.
     pub crashes: u8,
-    /// The maximum number of clients that are cancelled. A client's future may be dropped at any step.
+    /// The maximum number of clients that are cancelled. A client's future may be dropped at any step between its start
+    /// and its end.
     pub cancels: u8,
     /// The maximum number of failures of queue pairs. A queue pair may fail at any step at which a chain is in flight
-    /// on it. All its chains then end in errors whose effect is unknown. Effects that have happened stay. Any part of
-    /// the other requests that the queue pair's order allows may take effect at any later time (see [`Knobs::late`]),
-    /// or never. Requests that the client posts afterwards use a new queue pair. The client may also stay cut off, so
-    /// that they are refused without effect; this counts as another failure.
+    /// on it. All its chains in flight then end in errors whose effect is unknown. Effects that have happened stay. Any
+    /// part of the other requests that the queue pair's order allows may take effect at any later time (see
+    /// [`Knobs::late`]), or never. Requests that the client posts afterwards use a new queue pair. The client may also
+    /// stay cut off, so that they are refused without effect; this counts as another failure.
     pub failures: u8,
     /// The time until which pending requests of a failed queue pair may take effect.
     pub late: Late,
@@ -183,7 +186,8 @@ impl Knobs {
         }
     }
 
-    /// Returns the strongest setting of every knob. Each READ and WRITE still interleaves unit by unit.
+    /// Returns the strongest setting of every knob of [`dm_verbs::Caps`]. There are no faults. Each READ and WRITE
+    /// still interleaves unit by unit.
     #[must_use]
     pub fn strong() -> Self {
         Self {

@@ -11,7 +11,7 @@ struct Buffer {
     home: Option<Rc<Pool>>,
 }
 
-/// A pool of free buffers. It allocates only while the number of buffers in use still grows.
+/// A pool of free buffers. It allocates only if more buffers are in use than ever before, or if a buffer must grow.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     #[expect(

@@ -65,7 +65,8 @@ impl Memory {
         self.hash = Fp::default();
     }
 
-    /// Returns the words that differ from the image, with their values.
+    /// Returns the words that have changed since the reset, with their values. A word that has changed back to its
+    /// value in the image is among them.
     pub(crate) fn changes(&self) -> Vec<(u32, u64)> {
         let mut words: Vec<u32> = self.dirty.iter().map(|&(word, _)| word).collect();
         words.sort_unstable();

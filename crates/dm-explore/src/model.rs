@@ -126,7 +126,7 @@ impl<'a> End<'a> {
             .is_some_and(|c| c.status == Status::Done)
     }
 
-    /// Returns whether every client ran to its end: none crashed, and none was dropped.
+    /// Returns whether every client ran to its end: each has started, and none crashed or was cancelled.
     pub fn all_finished(&self) -> bool {
         // The last entry of `clients` is the client that runs the setup.
         let clients = usize::from(self.machine.setup_client());
@@ -243,8 +243,8 @@ where
         self
     }
 
-    /// Prepares memory. `f` runs once per search, alone and before everything else. Its verbs complete at once. Each
-    /// execution begins with the memory that `f` leaves.
+    /// Prepares memory. `f` runs once in each thread of a search, alone and before everything else in this thread. Its
+    /// verbs complete at once. Each execution begins with the memory that `f` leaves.
     #[must_use]
     pub fn setup<F: Future<Output = ()> + 'static>(
         mut self,
@@ -254,8 +254,8 @@ where
         self
     }
 
-    /// Sets the state that the clients of a compute node share. `make` builds it for each execution, when the first
-    /// client of the node starts.
+    /// Sets the state that the clients of a compute node share. `make` builds it for each execution in which clients of
+    /// the node are polled, when the first of them starts.
     ///
     /// # Panics
     /// Panics if the model already has clients.
@@ -423,7 +423,8 @@ where
         self
     }
 
-    /// Adds a condition that must hold at the end of each run, when no step is possible any more.
+    /// Adds a condition that must hold at the end of each run, when no step is possible any more except faults and late
+    /// requests that may be lost.
     #[must_use]
     pub fn invariant(
         mut self,
@@ -434,7 +435,7 @@ where
         self
     }
 
-    /// Adds a condition that must hold in every state.
+    /// Adds a condition that must hold after every step. It is not checked before the first step.
     #[must_use]
     pub fn always(
         mut self,
@@ -446,7 +447,7 @@ where
     }
 
     /// Allows clients to wait for ever after a client has crashed or a queue pair has failed. The search then reports
-    /// no hang.
+    /// neither [`Failure::Stuck`] nor [`Failure::Livelock`].
     #[must_use]
     pub fn crash_may_block(mut self) -> Self {
         self.rules.crash_may_block = true;
@@ -557,7 +558,8 @@ where
     /// Explores the model.
     ///
     /// # Panics
-    /// Panics if the model itself is wrong: its setup fails or waits for ever.
+    /// Panics if the model itself is wrong: for example, if its setup fails or waits for ever, or if an invariant
+    /// panics.
     pub fn run(&self, search: Search) -> Verdict {
         self.run_with(&self.knobs, search)
     }
@@ -672,7 +674,8 @@ fn at_once<T, F: Future<Output = T>>(
     panic!("the setup of the model waits for ever");
 }
 
-/// The clients, shared state and properties of a model during one execution.
+/// A model as one thread explores it: the shared state of the current execution, and all operations and results that
+/// were recorded so far.
 struct Typed<'m, S, P: Spec> {
     model: &'m Model<S, P>,
     shared: RefCell<Vec<Option<Rc<S>>>>,

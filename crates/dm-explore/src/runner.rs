@@ -1,5 +1,5 @@
-//! Executions: a runner takes steps one by one with the clients' futures, and begins a new execution for each
-//! path.
+//! Executions: a runner takes steps one by one, with the clients' futures or with their recorded outcomes. For another
+//! path, it begins a new execution or returns to a saved state.
 
 use core::cell::{Cell, RefCell};
 use core::future::Future;
@@ -82,8 +82,8 @@ pub(crate) struct Runner<'p> {
     checked: FpSet,
     fingerprints: bool,
     /// Tapes by the points of clients at which they were recorded. At these points, the clients need not be polled
-    /// again. Only searches that distinguish states by fingerprints use them. `None` means that the client accessed
-    /// shared state, so a second look-up must include that state.
+    /// again. Only searches that distinguish states by fingerprints use them. `None` in place of a tape means that the
+    /// client accessed shared state, so a second look-up must include that state.
     known: Option<FpMap<Option<Did>>>,
     tapes: Vec<Tape>,
     /// The recorded outcomes of steps. Only searches that distinguish states by fingerprints use them.
@@ -96,7 +96,7 @@ pub(crate) struct Runner<'p> {
     /// `steps` counts the steps taken, including those of replays. `spared` counts the steps of replays that
     /// were avoided by restoring a saved state.
     pub(crate) steps: u64,
-    /// The number of states that the search has found, as it reports them.
+    /// The number of states that this thread has found in a depth-first search with a cache; 0 in other searches.
     pub(crate) states: u64,
     pub(crate) spared: u64,
     pub(crate) executions: u64,
@@ -191,7 +191,8 @@ impl<'p> Runner<'p> {
         self.machine.borrow_mut().dead = true;
         for future in &mut self.futures {
             if let Some(future) = future.take() {
-                // The destructors of a crashed client run now, without effect. A panic in them is ignored.
+                // The destructors of clients that crashed or have not ended run now, without effect. A panic in them is
+                // ignored.
                 let _ = quietly(|| drop(future));
             }
         }
@@ -266,8 +267,8 @@ impl<'p> Runner<'p> {
         true
     }
 
-    /// Carries out the actions of the client of the applied `step`: from a tape if there is one, and otherwise by
-    /// polling the client.
+    /// Carries out the actions of the client of the applied `step`: from a tape if there is one and the client's future
+    /// has not followed the execution, and otherwise by polling the client.
     fn act(&mut self, step: Step, answers: Answers, then: Then, c: u8) {
         let (alone, looking) = {
             let m = self.machine.borrow();
@@ -494,7 +495,7 @@ impl<'p> Runner<'p> {
         }
     }
 
-    /// Returns the failure of the current state, in which no step is possible, if there is one.
+    /// Returns the failure of the current state, in which no step of progress is possible, if there is one.
     pub(crate) fn final_failure(&self) -> Option<Failure> {
         let clients = self.unfinished();
         if !(clients.is_empty() || self.may_hang()) {

@@ -9,9 +9,9 @@ pub(crate) enum StepKind {
     Local,
     /// A request to the control plane is carried out.
     Control,
-    /// A client continues, because its waker was called or because something that it read has changed.
+    /// A client continues, because its waker was called, something that it read has changed, or time has passed.
     Wake,
-    /// One unit of one request takes effect.
+    /// One unit of one request takes effect. A racy atomic may take two such steps.
     Unit { chain: u8, request: u8, unit: u8 },
     /// The client's future is dropped.
     Cancel,
@@ -20,7 +20,7 @@ pub(crate) enum StepKind {
     /// The client's queue pair to a memory node fails. Its chains end in errors, and their remaining requests may
     /// still take effect. The error of the first chain reports that `told` of its requests were carried out.
     Fail { node: u8, told: u8 },
-    /// The client is cut off from a memory node. The requests that it posted there are refused.
+    /// The client stays cut off from a memory node. The requests that it posted there are refused.
     Refuse { node: u8 },
     /// One unit of a pending request of a crashed client or a failed queue pair takes effect. If `must` is set, the
     /// request can no longer be lost.
@@ -33,7 +33,7 @@ pub(crate) enum StepKind {
 }
 
 /// One step of one client. Equal states offer equal steps in equal order, whichever path led to them, because a chain
-/// is identified by its position among the live ones.
+/// is identified by its position among the live or the late ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Step {
     pub(crate) client: u8,
@@ -69,7 +69,7 @@ pub(crate) struct Footprint {
     pub(crate) writes: bool,
     /// Whether a pause began, so that the step compared remote memory with the values that the client had read.
     pub(crate) compares: bool,
-    /// The clients that were polled or woken, as bits.
+    /// The clients, as bits, that were polled, woken or overtaken, or that a fault concerned.
     pub(crate) clients: u64,
     /// The compute nodes whose shared state was touched, as bits.
     pub(crate) nodes: u64,
@@ -96,7 +96,7 @@ impl Footprint {
         self.fault |= o.fault;
     }
 
-    /// Returns whether two steps that are possible in one state commute: both orders lead to the same state, and
+    /// Returns true only if two steps that are possible in one state commute: both orders lead to the same state, and
     /// neither step enables or disables the other.
     #[inline]
     pub(crate) fn commutes(&self, o: &Self) -> bool {

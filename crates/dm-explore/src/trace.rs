@@ -18,9 +18,10 @@ pub(crate) struct Choice {
 
 /// The choices of a run, as a string that can be replayed on the same model with the same knobs.
 ///
-/// Each step is one character (`0`–`9`, `a`–`z`, `A`–`Z`, then `(62)` and so on), the index of the step among the
-/// possible ones. It is followed by a `+` (true) or `-` (false) for each call of `Env::elapsed` in the step. A `~`
-/// stands before the cycle of an endless run: the steps after it lead back to the state before them.
+/// Each step is the index of the step among the possible ones: one character (`0`–`9`, `a`–`z`, `A`–`Z`), or from 62 on
+/// a number in parentheses, such as `(62)`. With [`Elapsed::Free`](crate::Elapsed::Free), it is followed by a `+`
+/// (true) or `-` (false) for each call of `Env::elapsed` in the step. A `~` stands before the cycle of an endless run:
+/// the steps after it lead back to the state before them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Trace {
     pub(crate) choices: Vec<Choice>,

@@ -84,8 +84,8 @@ pub enum Failure {
         /// The client, counted from 0.
         client: u8,
     },
-    /// The search found a failing run, but the run does not fail when every client is polled. Either a client is not
-    /// deterministic, or [`Model::fingerprint`](crate::Model::fingerprint) is not complete.
+    /// The search found a failing run, but the run does not fail in this way when every client is polled. Either a
+    /// client is not deterministic, or [`Model::fingerprint`](crate::Model::fingerprint) is not complete.
     NotReproduced {
         /// The failure that the search found.
         why: String,
@@ -179,9 +179,10 @@ pub enum Coverage {
     Exhaustive,
     /// The search ended before it had reached all states.
     Partial,
-    /// This many runs were chosen at random from this seed. The result is valid only for these runs.
+    /// Runs were chosen at random from this seed. The result is valid only for these runs. For a replay, this is one
+    /// run and the seed 0.
     Sampled {
-        /// Number of runs.
+        /// The number of runs that the search was to make. It makes fewer if it finds a failure or reaches a limit.
         runs: u64,
         /// The seed.
         seed: u64,
@@ -197,11 +198,11 @@ pub struct Report {
     pub coverage: Coverage,
     /// Distinct states; 0 if the search keeps no cache.
     pub states: u64,
-    /// Micro-steps taken, including those of replays.
+    /// Steps taken, including those of replays.
     pub steps: u64,
-    /// Micro-steps of replays that the search avoided by restoring saved states.
+    /// Steps of replays that the search avoided by restoring saved states.
     pub spared: u64,
-    /// Executions begun.
+    /// Executions begun, and returns to saved states.
     pub executions: u64,
     /// Fingerprints under which outcomes of steps were stored, summed over the threads; 0 if the search keeps no cache.
     pub outcomes: u64,
@@ -338,7 +339,7 @@ pub enum Cut {
     States,
     /// The search reached its time limit.
     Time,
-    /// The search reached its limit of micro-steps.
+    /// A thread of the search reached its limit of steps.
     Steps,
     /// A run was longer than its limit.
     Depth,
@@ -351,9 +352,10 @@ pub enum Cut {
 pub struct Lasso {
     /// The number of steps before the cycle. The cycle consists of all later steps.
     pub begins: usize,
-    /// The number of steps after which no end could be reached any more; `None` in a replay.
+    /// The number of steps after which no end could be reached any more; `None` in a replay, and for
+    /// [`Failure::NotLockFree`].
     pub doomed: Option<usize>,
-    /// The number of states in the set that the run never leaves; `None` in a replay.
+    /// The number of states in the set that the run never leaves; `None` in a replay, and for [`Failure::NotLockFree`].
     pub states: Option<u64>,
 }
 
@@ -372,7 +374,8 @@ pub struct Counterexample {
     pub clients: Vec<String>,
     /// Names of the lines touched, with their numbers as in [`crate::Touch`].
     pub lines: Vec<(u32, String)>,
-    /// Whether the search has shown that no shorter run fails.
+    /// Whether the search has shown that no shorter run fails. If the run is endless, no shorter run leads to a state
+    /// from which no end can be reached or, for [`Failure::NotLockFree`], to a cycle.
     pub shortest: bool,
     /// The extent of the search until it found this run.
     pub report: Report,

@@ -52,7 +52,7 @@ pub struct Passed {
     pub steps: u64,
 }
 
-/// The key for which the check reached the limit of steps.
+/// The first key for which the check reached the limit of steps, in the order in which the keys appear in the history.
 ///
 /// ```
 /// use dm_history::{History, KvMap, KvOp, KvRet, Limits, TooLarge, Verdict, check};
@@ -69,7 +69,7 @@ pub struct Passed {
 pub struct TooLarge<Key> {
     /// The key.
     pub key: Key,
-    /// Number of operations of the key.
+    /// Number of operations of the key, without pending ones that cannot change its state.
     pub operations: usize,
     /// The limit of steps per key, which the check has reached.
     pub steps: u64,

@@ -5,8 +5,8 @@
 //!
 //! * The end is cut. A prefix of a linearizable history is linearizable, if operations that have not returned yet
 //!   count as pending.
-//! * The beginning is cut at a moment when no operation was running. The rest must then fail from *every* state that
-//!   was possible at that moment.
+//! * The beginning is cut at a moment when only pending operations were running, which stay in the piece. The rest must
+//!   then fail from *every* state that was possible at that moment.
 //! * Operations that change nothing are removed. An overwrite is removed together with all operations that see its
 //!   value.
 
@@ -37,7 +37,7 @@ pub struct Counterexample<Key, State> {
     pub positions: Vec<usize>,
     /// The time at which the piece ends. An operation that returned later counts as pending.
     pub end: u64,
-    /// Number of all operations of the key.
+    /// Number of all operations of the key, without pending ones that cannot change its state.
     pub of: usize,
     lines: Vec<String>,
     /// Writes outside the piece whose values an operation of the piece sees or a starting state contains.
@@ -161,8 +161,8 @@ impl<'a, S: Spec> Piece<'a, S> {
             .collect()
     }
 
-    /// Moves the beginning of the piece to the latest moment at which no operation runs and from which the rest still
-    /// fails.
+    /// Moves the beginning of the piece to the latest moment at which only pending operations run and from which the
+    /// rest still fails.
     fn cut_beginning(&mut self) {
         let mut quiet = Vec::new();
         let mut busy_until = 0;
@@ -195,8 +195,8 @@ impl<'a, S: Spec> Piece<'a, S> {
         }
     }
 
-    /// Returns every state that is possible just before item `at` is invoked. No operation may be running at that
-    /// moment.
+    /// Returns every state that is possible just before item `at` is invoked. Only pending operations may be running at
+    /// that moment.
     fn states_before(&self, at: usize) -> Vec<S::State> {
         let made = |item: &Item<'a, S>| match item.effect(self.spec) {
             Effect::Sets(state) | Effect::Overwrites(state) => Some(state),

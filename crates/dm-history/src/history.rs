@@ -70,8 +70,9 @@ impl<Op, Ret> History<Op, Ret> {
     /// Records the result of `call`.
     ///
     /// # Panics
-    /// Panics if the recording is invalid: the call already has a result or was withdrawn, belongs to another history,
-    /// or returns before it was invoked. A verdict on such a recording would mean nothing.
+    /// Panics if the recording is invalid: the call already has a result or was withdrawn, or returns before it was
+    /// invoked. A verdict on such a recording would mean nothing. A call of another history is detected only if this
+    /// history has no open call with the same number.
     pub fn respond(&mut self, call: CallId, ret: Ret, at: u64) {
         let slot = self.slots.get_mut(call.0).and_then(Option::as_mut);
         let operation = slot.expect("the call belongs to this history and was not withdrawn");

@@ -46,10 +46,9 @@
 //!
 //! # Limits
 //!
-//! The search is exponential in the worst case (the problem is NP-complete); [`Limits`] bounds it. Sets of
-//! finished operations are compared by 128-bit hashes, so a false *counterexample* is possible with a
-//! probability of about 2⁻¹⁰⁰ per check. Counterexamples are checked again while they are cut down. A pass is
-//! exact.
+//! The search is exponential in the worst case (the problem is NP-complete); [`Limits`] bounds it. Sets of finished
+//! operations are compared by 128-bit hashes, so a false *counterexample* is possible with a probability of about 2⁻¹⁰⁰
+//! per check. Each cut of a counterexample is checked by another search. A pass is exact.
 
 #![forbid(unsafe_code)]
 

@@ -121,9 +121,10 @@ where
     Ok(())
 }
 
-/// Checks that the result of a scan contains every key of `always`. These must be the keys that existed from the
-/// scan's invocation to its return, in ascending order. The result must have passed [`check_items`]. A result of
-/// `limit` items covers the range up to its last key; a shorter result covers the whole range.
+/// Checks that the result of a scan contains every key of `always` in the range that the result covers. `always` must
+/// be the keys that existed from the scan's invocation to its return, in ascending order. The result must have passed
+/// [`check_items`]. A result of `limit` items covers the range up to its last key; a shorter result covers the whole
+/// range.
 ///
 /// ```
 /// use dm_history::scan::{ScanFault, check_complete};

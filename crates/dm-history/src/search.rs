@@ -69,7 +69,7 @@ impl<'a, S: Spec> Item<'a, S> {
     }
 }
 
-/// The remaining steps, which all searches of one check share.
+/// The remaining steps of the check of one key, or of all attempts to cut down one counterexample.
 #[derive(Debug)]
 pub(crate) struct Budget {
     left: u64,

@@ -55,7 +55,7 @@ pub enum Wrong {
         /// The write that the rest of the stamp identifies.
         stamp: Stamp,
     },
-    /// The bytes from `at` on do not belong to the write of the stamp.
+    /// A byte does not belong to the write of the stamp.
     Torn {
         /// The first byte that is wrong.
         at: usize,

@@ -17,7 +17,8 @@ pub(crate) const ENTRY_MAX: usize = 64;
 pub(crate) struct Done {
     pub(crate) applied: Applied,
     pub(crate) slot: Slot,
-    /// Whether the neighbourhood has no other entry.
+    /// Whether the neighbourhood has no other entry. After a remove, this is `false` if leaves are not merged. After an
+    /// insert, it is always `false`.
     pub(crate) lonely: bool,
 }
 
@@ -64,7 +65,8 @@ impl<K: KeyBytes> Neighbourhoods<K> {
         }
     }
 
-    /// Applies `write` to the neighbourhood `near`. The bytes of a new entry are written to `entry`.
+    /// Decides what `write` changes, where `near` is the result of the search for the key. The bytes of a new entry, or
+    /// the first byte of a removed one, are written to `entry`.
     #[inline]
     pub(crate) fn edit<'x>(
         &self,

@@ -8,8 +8,9 @@ use crate::HopFlaws;
 /// Options of a [`crate::Neighbourhoods`] store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HopOptions {
-    /// The version window. If the READ of a neighbourhood took this long or longer, its result is not used, because a
-    /// version or a count of hops may have wrapped meanwhile (docs/protocol/chime.md H2).
+    /// The version window. If a get's READ of a neighbourhood, or of a single entry of several lines, took this long or
+    /// longer, its result is not used, because a version or a count of hops may have wrapped meanwhile
+    /// (docs/protocol/chime.md H2).
     pub read_window: Nanos,
     /// Whether the chain that begins with the lock's CAS reads the neighbourhood, so that an insert finds free slots in
     /// it (CHIME §4.2.1). If not, an insert's chain reads the leaf's header instead, and the neighbourhood takes a
@@ -22,7 +23,7 @@ pub struct HopOptions {
     /// reads.
     pub hotspot_bytes: u64,
     /// Whether leaves are merged. If so, a client that removes the last entry of a neighbourhood checks whether the
-    /// leaf is nearly empty.
+    /// leaf is nearly empty. (A remove from a leaf whose entries span lines checks this in any case.)
     pub merges: bool,
     /// Published flaws and broken twins that are switched on.
     #[cfg(feature = "study")]

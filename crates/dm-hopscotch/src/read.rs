@@ -78,7 +78,7 @@ impl<K: KeyBytes> Neighbourhoods<K> {
     }
 
     /// Reads `key` from its neighbourhood. Returns whether the key is present, and its value in `value`. Returns `None`
-    /// if the neighbourhood does not prove either.
+    /// if the neighbourhood proves neither, or if its READ took too long.
     pub(crate) async fn get_near<V: Verbs>(
         &self,
         v: &V,

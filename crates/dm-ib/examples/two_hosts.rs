@@ -113,8 +113,8 @@ async fn write(v: &Endpoint) -> Result<()> {
     Ok(())
 }
 
-/// Writes the first keys that a [`write`] process also writes, until the file [`ENOUGH`] exists. So this process must
-/// wait for locks of writers that were killed.
+/// Writes the first keys that a [`write`] process also writes, until the file [`ENOUGH`] exists and this process has
+/// expelled a member. So this process must wait for locks of writers that were killed.
 async fn survive(v: &Endpoint) -> Result<()> {
     let tree = Sherman::<Key8>::open(v, &options()).await?;
     let client = tree.client(v);

@@ -77,7 +77,8 @@ impl Chain {
         self.owner = Some(Rc::clone(owner));
     }
 
-    /// Clears everything except the buffers. If the chain's error was not reported yet, passes the error to the owner.
+    /// Clears everything except the buffers. If the chain was rung and its error was not reported yet, passes the error
+    /// to the owner, unless the owner already has one.
     pub(crate) fn end(&mut self) {
         let rung = self.phase == Phase::Completed;
         if let (Some(owner), Some(error), false, true) = (self.owner.take(), self.error, self.told, rung)

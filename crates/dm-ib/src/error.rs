@@ -1,5 +1,5 @@
-//! The errors of making a world, a thread's connections, a client or a memory node. Later failures are
-//! [`dm_verbs::VerbError`]s.
+//! The errors of making a world, a thread's connections, a client or a memory node, of reconnecting, and of meeting
+//! other threads. Failures of verbs are [`dm_verbs::VerbError`]s.
 
 use core::fmt;
 use std::io;
@@ -8,7 +8,8 @@ use std::net::SocketAddr;
 use dm_control::{ClientError, StartError};
 use dm_verbs::{Capability, ClientId, NodeId};
 
-/// The reason why a world, a thread's connections, a client or a memory node could not be created.
+/// The reason why a world, a thread's connections, a client or a memory node could not be created, or why a thread
+/// could not reconnect or meet others.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum IbError {
@@ -26,7 +27,7 @@ pub enum IbError {
     },
     /// The device could not provide memory or queues of this size.
     Memory {
-        /// The number of bytes requested.
+        /// The number of bytes requested. It has no meaning if a queue could not be provided.
         bytes: u64,
         /// The system's error.
         reason: io::Error,

@@ -1,8 +1,8 @@
 //! Runs many coroutines on one thread, and polls the completion queue between them.
 //!
 //! Futures need not be `Send`; wakers may be called from any thread. The thread never parks, because a card
-//! reports a completion only to a thread that polls. While there is nothing to do, the thread yields its
-//! processor to other threads.
+//! reports a completion only to a thread that polls. When a poll finds no completion, the thread yields its processor
+//! to other threads.
 
 use core::future::Future;
 use core::pin::Pin;

@@ -46,7 +46,8 @@
 //!
 //! # Limits
 //! * This crate needs little-endian machines. READs and WRITEs have at most 1 MiB.
-//! * A control request blocks its whole thread until the answer arrives, for at most 2 seconds.
+//! * A control request blocks its whole thread until the answer arrives. A memory node has 2 seconds to answer. Fences
+//!   and enlistments are sent to every memory node, one after the other.
 //! * Fencing a client shuts the queue pairs of its thread, and so also stops the other clients of the thread.
 //! * A node lends on-chip memory if the device has some. On-chip memory and the encoding of masked atomics in [`mlx5`]
 //!   were **not run on hardware**. Everything else was run on soft-RoCE (`cargo xtask rxe`).

@@ -113,7 +113,8 @@ impl Thread {
     /// nodes.
     ///
     /// # Errors
-    /// Returns [`IbError`] if no id is left, or a memory node does not answer.
+    /// Returns [`IbError`] if no id is left, if a memory node does not answer, or if a client of this thread was
+    /// fenced.
     pub fn connect(&self, compute_node: u16) -> Result<Endpoint, IbError> {
         Endpoint::new(&self.inner, compute_node)
     }
@@ -253,7 +254,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Shuts the queue pair to a node, and waits until all requests posted to it have ended.
+    /// Shuts the queue pair to a node, and waits until all requests posted to it have ended, for at most
+    /// [`FLUSH_TIMEOUT`].
     fn flush(&self, at: usize) {
         self.with(|state, due| {
             if let Some(link) = state.links.get_mut(at) {

@@ -175,8 +175,8 @@ impl Ib {
     /// Makes the connections of the calling thread: a queue pair to each memory node, and one completion queue.
     ///
     /// # Errors
-    /// Returns [`IbError`] if a memory node cannot be reached or refuses the connection, or the device has no queues
-    /// left.
+    /// Returns [`IbError`] if a memory node cannot be reached or refuses the connection, if two of the addresses belong
+    /// to the same memory node, or if the device has no queues left.
     pub fn thread(&self) -> Result<Thread, IbError> {
         Thread::new(&self.world)
     }

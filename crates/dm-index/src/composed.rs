@@ -194,9 +194,9 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
         }
     }
 
-    /// Carries out a write. This future contains only the steps of a write that finds no stale address, splits no node
-    /// and gets no error. The other steps are rare and boxed. Unboxed they would make this future larger, and moving a
-    /// future copies all of it.
+    /// Carries out a write. This future contains the steps of a write that finds no stale address, splits no node and
+    /// gets no error. Most of the other steps are rare and boxed. Unboxed they would make this future larger, and
+    /// moving a future copies all of it.
     async fn apply(&self, key: &K, write: Write<'_>) -> Result<Applied, IndexError> {
         let expected = self.leaves.value_bytes();
         if let Some(found) = write.value().map(<[u8]>::len).filter(|&n| n != expected) {
@@ -305,7 +305,7 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
     ) -> Result<Located<I::Proof>, IndexError> {
         let reach = self.inner.reach(&located.proof);
         match stale {
-            // Usually the hint is only reported as stale. But an unlinked `right` comes from a dead node, and other
+            // Usually the hint is only reported as stale. But an unlinked `right` may come from a dead node, and other
             // operations must not follow a rough hint to a dead node.
             Stale::Right(right) if right.linked || reach.is_none() => {
                 self.inner.stale(self.v, located.proof);

@@ -157,7 +157,8 @@ impl IndexError {
 
 impl IndexError {
     /// Converts the error of an operation that had already taken effect, so that [`IndexError::effect`] does not return
-    /// [`Effect::None`]. `right` is the node that [`IndexError::Unlinked`] names.
+    /// [`Effect::None`]. `right` is the node that [`IndexError::Unlinked`] names. [`IndexError::ValueLength`] and
+    /// [`IndexError::NotEmpty`] are not expected here, and stay unchanged.
     #[must_use]
     pub fn after_effect(self, right: RemotePtr) -> Self {
         match self {

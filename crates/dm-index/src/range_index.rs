@@ -17,7 +17,8 @@ pub enum Applied {
     Removed,
     /// Nothing changed: an insert found the key present.
     Present,
-    /// Nothing changed: an update or a remove found the key absent.
+    /// Nothing changed: the key was absent. This is the result of an update, of a remove, or of an exchange of no value
+    /// for no value.
     Absent,
     /// Nothing changed: an exchange did not find the expected value, or the expected absence of the key.
     Differs,

@@ -32,9 +32,9 @@ pub trait NodeAccess<V: Verbs, K> {
         value: &mut Vec<u8>,
     ) -> impl Future<Output = Result<Answer<K, bool>, IndexError>>;
 
-    /// Writes one key under the node's lock, and splits the node if it is full. If `after` is given, it receives a copy
-    /// of the node after this write (after a split, of the left half). The caller may have to decode the entries of
-    /// this copy by [`NodeCopies::unfold`].
+    /// Writes one key under the node's lock, or under a share of it, and splits the node if it is full. If `after` is
+    /// given, it receives a copy of the node after this write (after a split, of the left half). The caller may have to
+    /// decode the entries of this copy by [`NodeCopies::unfold`].
     fn write(
         &self,
         v: &V,
@@ -55,7 +55,8 @@ pub trait NodeCopies<V: Verbs, K> {
     /// Returns [`IndexError::Corrupt`] if the bytes are not a node.
     fn unfold(&self, copy: &mut NodeCopy<K>) -> Result<(), IndexError>;
 
-    /// Reads the whole node at `at`. Returns `false` if the node is dead.
+    /// Reads the whole node at `at`. Returns `false` if the node is dead, or if it is torn and need not be read again,
+    /// because it was merged or replaced, or is not linked. Then `copy.sibling` is the node to continue with, or null.
     fn copy(
         &self,
         v: &V,
@@ -64,7 +65,8 @@ pub trait NodeCopies<V: Verbs, K> {
     ) -> impl Future<Output = Result<bool, IndexError>>;
 
     /// Reads several nodes at the same time, and passes each to `each` as `copy`, in the order of `at`. Stops when
-    /// `each` returns `false`, or at the first address whose READ was torn or found a dead node.
+    /// `each` returns `false`, or at the first address whose READ was torn or found a dead node. A corrupt node is an
+    /// error.
     fn copies(
         &self,
         v: &V,
@@ -108,8 +110,8 @@ pub trait Restructure<V: Verbs, K>: NodeCopies<V, K> {
     fn open(&self, v: &V, node: &Created) -> impl Future<Output = Result<(), IndexError>>;
 
     /// Merges a node into its left neighbour and removes it from their parent (a node of `parents`). This happens only
-    /// if all three nodes match `pair`, and if the merged node has some free space. `after` receives a copy of the
-    /// changed parent.
+    /// if all three nodes match `pair`, if the two neighbours are on one memory node, and if the merged node has some
+    /// free space. Then `after` receives a copy of the changed parent.
     ///
     /// All three nodes are locked during the merge, and the parent lists the right node. So the operation that had to
     /// install the right node in the parent has already done so, and no later operation installs it again.
@@ -146,8 +148,8 @@ pub trait Restructure<V: Verbs, K>: NodeCopies<V, K> {
         pair: &Neighbours<K>,
     ) -> Result<Option<core::ops::Range<usize>>, IndexError>;
 
-    /// Decodes an image of the node at `at`, read under its lock, into `copy`. Returns `true` if the node is
-    /// sparse.
+    /// Decodes an image of the node at `at`, read under its lock, into `copy`. Returns `true` if the node is sparse. A
+    /// node that covers all keys never counts as sparse, because it has no neighbour.
     ///
     /// # Errors
     /// Returns [`IndexError::Corrupt`] if the bytes contradict each other.

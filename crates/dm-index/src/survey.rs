@@ -329,7 +329,8 @@ impl Survey {
         }
     }
 
-    /// Adds the survey of an inner structure, whose lowest level is `above` levels above the leaves.
+    /// Adds the survey of an inner structure, whose lowest level is `above` levels above the leaves. Its keys, unlisted
+    /// nodes, stale hints and item bytes are not added.
     pub fn include(&mut self, other: Self, above: usize) {
         for (i, level) in other.levels.into_iter().enumerate() {
             let i = i + above;
@@ -429,8 +430,8 @@ pub(crate) fn count_keys<K: KeyBytes>(survey: &mut Survey, leaf: &NodeCopy<K>, i
 /// This takes one READ, and one round trip, for each live node. Other nodes take more.
 ///
 /// # Errors
-/// Returns an error if a verb fails, or if a node cannot be mended. A corrupt or permanently torn node is not an error,
-/// but a fault in the survey.
+/// Returns an error if a verb fails, or if a mend fails for another reason than corrupt bytes or a used-up retry
+/// budget. A node that stays corrupt, torn or unfinished is not an error, but a fault in the survey.
 pub async fn survey_level<V: Verbs, K: KeyBytes, S: Restructure<V, K>>(
     v: &V,
     nodes: &S,

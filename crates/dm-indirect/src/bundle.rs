@@ -126,7 +126,7 @@ fn split_item(items: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
 pub fn block_of<'i>(items: impl IntoIterator<Item = (&'i [u8], &'i [u8])>) -> Vec<u8> {
     let (mut block, mut count) = (vec![0; HEADER], 0u32);
     for (key, value) in items {
-        // The casts lose nothing, because the callers check the lengths.
+        // The casts lose nothing in a block of at most `BLOCK_BYTES_MAX` bytes, and no longer block is ever written.
         block.extend((key.len() as u32).to_le_bytes());
         block.extend((value.len() as u32).to_le_bytes());
         block.extend_from_slice(key);

@@ -146,8 +146,8 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
     /// takes two round trips: the index's get, and a READ of the block.
     ///
     /// # Errors
-    /// Returns an error if the index returns one or the READ fails, and [`IndexError::Corrupt`] if a block's bytes
-    /// contradict each other.
+    /// Returns an error if the index returns one or the READ fails, and [`IndexError::Corrupt`] if the index's value is
+    /// not a reference, or if a block's bytes contradict each other or the reference.
     pub async fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, IndexError> {
         //= docs/protocol/indirect.md N3
         let _running = self.index.begin().await?;
@@ -169,15 +169,16 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
     /// written while the index is read, and then the word is exchanged.
     ///
     /// # Errors
-    /// Returns an error for the reasons of [`Items::get`], or if no memory node has room for a block. Returns
-    /// [`IndexError::BadInput`] if the item, or all items with its prefix together, do not fit into a block. Returns
-    /// [`IndexError::Exhausted`] if other clients have changed the word in every attempt.
+    /// Returns an error for the reasons of [`Items::get`], or if no block can be allocated or written. Returns
+    /// [`IndexError::BadInput`] if the item, or all items with its prefix together, do not fit into a block, or if the
+    /// block is at an address that a [`Reference`] cannot contain. Returns [`IndexError::Exhausted`] if other clients
+    /// have changed the word in every attempt.
     pub async fn insert(&self, key: &[u8], value: &[u8]) -> Result<Applied, IndexError> {
         self.apply(key, Write::Insert(value)).await
     }
 
-    /// Replaces the value of `key` if it is present. It takes four round trips: those of an insert, and a READ of
-    /// the old block.
+    /// Replaces the value of `key` if it is present. It takes four round trips if no other key has the same prefix:
+    /// those of an insert, and a READ of the old block.
     ///
     /// # Errors
     /// Returns an error for the reasons of [`Items::insert`].

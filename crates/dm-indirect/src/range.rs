@@ -20,8 +20,8 @@ impl<V: Verbs + Control, I: Exchange> Items<'_, V, I> {
     /// scan of the index. For each 32 blocks, this takes a scan of the index and one more round trip.
     ///
     /// # Errors
-    /// Returns an error if the index returns one or a READ fails, and [`IndexError::Corrupt`] if a block's bytes
-    /// contradict each other.
+    /// Returns an error if the index returns one or a READ fails, and [`IndexError::Corrupt`] if a value of the index
+    /// is not a reference, or if a block's bytes contradict each other or the reference.
     pub async fn scan(&self, from: &[u8], limit: usize, out: &mut Vec<Item>) -> Result<(), IndexError> {
         out.clear();
         let mut words = Scan::new();

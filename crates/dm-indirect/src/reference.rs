@@ -44,7 +44,7 @@ pub struct Reference {
 
 impl Reference {
     /// Makes a reference to a block of `bytes` bytes at `at`. Returns `None` if the address or the length does not fit:
-    /// a reference can address 256 memory nodes, 128 TiB of each, and blocks of at most 1 MiB.
+    /// a reference can address 256 memory nodes, 128 TiB of each, and blocks of 1 byte to 1 MiB that begin at a line.
     #[must_use]
     pub fn new(at: RemotePtr, bytes: usize) -> Option<Self> {
         let fits = at.node().0 < REFERENCE_NODES_MAX

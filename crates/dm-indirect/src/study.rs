@@ -1,4 +1,4 @@
-//! Broken twins of items, which the feature `study` switches on.
+//! Broken twins of items, which can be switched on with the feature `study`.
 
 use dm_index::Exchange;
 

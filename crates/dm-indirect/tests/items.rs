@@ -417,8 +417,8 @@ fn a_write_that_is_dropped_in_its_exchange_stays_announced() {
     assert!(announced > 0 && over > 0, "{announced}, {over}");
 }
 
-/// If another key has the same prefix, the new block is written only after the index was read. If the insert is
-/// dropped, no word points to a block that was not written.
+/// If another key has the same prefix, the new block is written only after the index was read. If the memory node fails
+/// during the insert, no word points to a block that was not written.
 #[test]
 fn an_unwritten_block_is_not_published() {
     let (mut failed, mut done) = (0, 0);

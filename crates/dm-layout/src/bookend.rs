@@ -118,7 +118,8 @@ impl<K: KeyBytes> Bookend<K> {
         2 + K::LEN + self.value_len
     }
 
-    /// Returns the offset of the front version of entry number `index`. Panics if there are not so many entries.
+    /// Returns the offset of the front version of entry number `index`. Panics if `index` is not less than the
+    /// capacity.
     #[must_use]
     pub const fn slot_offset(&self, index: usize) -> usize {
         assert!(index < self.capacity, "slot index within the capacity");

@@ -100,7 +100,7 @@ impl<K: KeyBytes> Checksummed<K> {
         K::LEN + self.value_len
     }
 
-    /// Returns the offset of entry number `index` in key order. Panics if there are not so many entries.
+    /// Returns the offset of entry number `index` in key order. Panics if `index` is not less than the capacity.
     #[must_use]
     pub const fn slot_offset(&self, index: usize) -> usize {
         assert!(index < self.capacity, "slot index within the capacity");

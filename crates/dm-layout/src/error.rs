@@ -90,7 +90,7 @@ pub enum TornPart {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CheckFailure {
-    /// A WRITE was in progress. Read the node again, within the retry limit.
+    /// A WRITE was in progress, or a client died during it. Read the node again, within the retry limit.
     Torn {
         /// Offset at which the guard did not match.
         offset: usize,
@@ -170,9 +170,9 @@ pub enum GeometryError {
         /// The number of entries that fit.
         capacity: usize,
     },
-    /// The requested number of entries is less than two, or too large for a node of 65,536 bytes. In
-    /// [`NodeTypes`](crate::NodeTypes), this is instead an invalid number of slots, or 0 for an invalid number of
-    /// types.
+    /// The requested number of entries is less than two, or too large for a node of 65,536 bytes. A hopscotch node has
+    /// at most 512 entries. In [`NodeTypes`](crate::NodeTypes), this is instead an invalid number of slots, or 0 for an
+    /// invalid number of types.
     Span(usize),
     /// A version must have 2 to 8 bits (2 to 4 if entries span lines; 2 to 6 in hopscotch nodes).
     VersionBits(u8),

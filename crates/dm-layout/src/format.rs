@@ -156,7 +156,8 @@ pub fn find<K: KeyBytes, F: NodeRead<K>>(
 }
 
 /// Checks all properties of a node that is not being changed: it is accepted, every entry's guard and presence byte are
-/// valid, and all keys differ and are within the fence keys. This is for checking whole pools, not for the read path.
+/// valid, and all keys differ and are within the fence keys. If the header shows a split or merge in progress (its lag
+/// is not *equal*), keys may be outside the fence keys. This is for checking whole pools, not for the read path.
 ///
 /// # Errors
 /// Returns [`CheckFailure`] under the same conditions as [`accept`](super::NodeRead::accept) and

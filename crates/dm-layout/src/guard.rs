@@ -47,7 +47,8 @@ pub trait Guard: sealed::Sealed {
     fn payload_bytes(buffer_bytes: usize) -> usize;
 
     /// Stores `payload` in `buffer` under the guard. `version` must be one more than that of the last write; it wraps.
-    /// Panics if the payload is longer than [`payload_bytes`](Self::payload_bytes).
+    /// Panics if the payload is longer than [`payload_bytes`](Self::payload_bytes). [`Bookends`] and [`Checksum`] also
+    /// panic if the buffer is too short for the guard itself.
     fn seal(buffer: &mut [u8], payload: &[u8], version: u8);
 
     /// Fills `payload` with the beginning of the stored payload, and returns the version of the write. Panics if
@@ -55,7 +56,8 @@ pub trait Guard: sealed::Sealed {
     ///
     /// # Errors
     /// Returns [`CheckFailure::Torn`] if the guard detects that the bytes mix two writes; then `payload` holds
-    /// arbitrary bytes. Returns [`CheckFailure::Corrupt`] if the buffer is too short for a guard.
+    /// arbitrary bytes. Returns [`CheckFailure::Corrupt`] if the buffer is too short for a guard, or, with
+    /// [`LineVersions`], if it does not consist of whole lines.
     fn open(buffer: &[u8], payload: &mut [u8]) -> Result<u8, CheckFailure>;
 }
 

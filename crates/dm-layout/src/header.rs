@@ -14,9 +14,9 @@ use crate::key::{FenceKeys, KEY_BYTES_MAX, KeyBytes};
 pub enum NodeState {
     /// The node is in service: readers may read it, and writers may lock and write it.
     Live = 1,
-    /// The node is one half of an unfinished split. Readers may read it. A writer that finds the left half in this
-    /// state under its lock finishes the split. A writer that finds the right half in this state releases the lock,
-    /// unless it must [open](crate::NodeSteps::open) the node.
+    /// The node is one half of an unfinished split, or a new root that was not opened yet. Readers may read it. A
+    /// writer that finds the left half in this state under its lock finishes the split. A writer that finds another
+    /// node in this state releases the lock, unless it must [open](crate::NodeSteps::open) the node.
     Splitting = 2,
     /// The node is part of an unfinished merge. Readers may read it. A writer that finds this state under the node's
     /// lock finishes the merge first. The header identifies the other node of the merge ([`Header::owner`]).
@@ -54,7 +54,7 @@ pub enum LineLag {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Header<K> {
-    /// Node version: the number of structural changes, modulo 2<sup>version bits</sup>.
+    /// Node version. It grows with each structural change, modulo 2<sup>version bits</sup>.
     pub version: u8,
     /// The level; 0 for a leaf.
     pub level: u8,

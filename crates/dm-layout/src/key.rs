@@ -437,7 +437,7 @@ mod tests {
         }
     }
 
-    /// Returns keys that differ from the first one in one or two bytes.
+    /// Returns keys, most of which differ from the first one in one or two bytes.
     fn near_keys<const N: usize>() -> Vec<KeyN<N>> {
         let mut keys = alloc::vec![KeyN([7; N]), KeyN([0; N]), KeyN([0xff; N])];
         for at in 0..N {

@@ -58,8 +58,8 @@ pub fn key_of<K: KeyBytes>(small: u8) -> K {
     K::read_from(&[small; KEY_BYTES_MAX])
 }
 
-/// Returns the key for a small number, like [`key_of`], but keys form clusters: neighbours differ in their last byte,
-/// in their third-last byte, in their middle byte, or in their first byte.
+/// Returns the key for a small number, like [`key_of`], but keys form clusters: keys differ only in their last,
+/// third-last, middle and first byte, and neighbours usually only in the last one.
 #[must_use]
 pub fn clustered_key_of<K: KeyBytes>(small: u8) -> K {
     let mut bytes = [0; KEY_BYTES_MAX];
@@ -326,8 +326,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> NodeModel<K, F> {
     }
 }
 
-/// Calls every reading function on arbitrary bytes, to check that none of them panics. Panics if the two
-/// implementations of `judge` differ, or if a value does not have the format's length.
+/// Calls the reading functions on arbitrary bytes, to check that none of them panics. Panics if the two implementations
+/// of `judge` contradict each other, or if a value does not have the format's length.
 ///
 /// ```
 /// use dm_layout::{Key8, Slotted, testing::read_everything};

@@ -23,13 +23,14 @@
 //!   under a share is a CAS, and an insert holds the lock beside sharers. Every other write holds it alone.
 //! * **I4** If a client locks a node and finds it in the middle of a split, the client that began the split has
 //!   abandoned it. The client with the lock finishes the split.
-//! * **I5** Neighbours are merged under the locks of both nodes and of their parent. The merge removes the right node
-//!   from the parent, freezes the right node, and copies its entries into the left node. The left node then covers all
-//!   keys of both. The merge marks the right node as dead, with the left node's address, and makes the left node live.
-//!   After any prefix of these WRITEs, readers find every key. At the end the dead node is retired to the allocator
-//!   (`docs/protocol/sherman.md`, S23 to S28; `reclaim.md`).
+//! * **I5** Neighbours are merged under the locks of both nodes, and of their parent if the inner structure consists of
+//!   nodes. In this case the merge first removes the right node from the parent. It freezes the right node, and copies
+//!   its entries into the left node. The left node then covers all keys of both. The merge marks the right node as
+//!   dead, with the left node's address, and makes the left node live. After any prefix of these WRITEs, readers find
+//!   every key. At the end the dead node is retired to the allocator (`docs/protocol/sherman.md`, S23 to S28;
+//!   `reclaim.md`).
 //! * **I6** If a client locks a node and finds it frozen, it takes the locks of both nodes of the merge, and finishes
-//!   the merge. So no operation waits for a client that is gone.
+//!   or undoes the merge. So no operation waits for a client that is gone.
 #![forbid(unsafe_code)]
 
 mod inspect;

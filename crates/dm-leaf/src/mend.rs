@@ -31,7 +31,7 @@ pub(crate) enum Mend {
     Again,
     /// The node is dead. Continue at the node that this holds.
     Gone(Stale),
-    /// Nothing shows that the client that began the change is gone. Wait for that client.
+    /// The node's header does not show how to finish the change. Wait for the client that began it.
     Wait,
 }
 
@@ -78,9 +78,9 @@ fn has_begun<K: KeyBytes>(
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     /// Returns the node at which a reader continues after a torn READ of the node at `at`, or `None` if the header
     /// leads to no other node. The header itself lies in one line, so it is never torn. A node that is torn while it is
-    /// frozen or dead is the right one of a merge, and its left node has all keys by now. A live inner node that covers
-    /// all keys may be a root that was replaced. For such a node, this returns the null address, because the reader
-    /// must begin again at the root word.
+    /// frozen or dead is the right one of a merge, and its left node has all keys by now. The exception is a root that
+    /// was replaced: it is dead without a forwarding address, or still a live inner node that covers all keys. For such
+    /// a node, this returns the null address, because the reader must begin again at the root word.
     pub(crate) fn beyond(&self, at: RemotePtr, bytes: &[u8]) -> Option<RemotePtr> {
         let header = self.format.header(bytes).ok()?;
         match header.state {
@@ -138,7 +138,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         }
     }
 
-    /// Finishes the merge of the node at `at` and its `partner`, unless another client has done so.
+    /// Finishes or undoes the merge of the node at `at` and its `partner`, unless another client has done so.
     async fn finish_merge<V: Verbs + Control>(
         &self,
         v: &V,
@@ -247,8 +247,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         set.write_back([(left_at.node(), chain)]).await?;
         v.meter().note(Event::Mended);
         v.local(LocalStep::Section).await;
-        // Nothing leads to the right node any more, because the merge removed the parent's entry first. Only the client
-        // that makes the left node live retires the right one.
+        // No pointer of the index leads to the right node any more: the merge removed the parent's entry first, or the
+        // inner structure has only hints. Only the client that makes the left node live retires the right one.
         self.retire(right_at, &dead);
         Ok(())
     }

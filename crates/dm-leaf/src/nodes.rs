@@ -50,7 +50,8 @@ struct Run {
     all: u32,
 }
 
-/// Approximate number of runs on each memory node. With this number, the load fills the memory nodes evenly.
+/// A new run of a bulk load has about 1/`RUNS` of the nodes that each memory node has so far, up to a limit. So the
+/// load fills the memory nodes evenly.
 const RUNS: u32 = 16;
 
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
@@ -89,8 +90,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     }
 
     /// Allocates the next node of a bulk load. It is on the memory node of the previous node, or, if a run has ended,
-    /// on a memory node that the allocator chooses. Runs become longer as the load grows, up to as many nodes as a node
-    /// has entries. So small trees use all memory nodes too.
+    /// on a memory node that the allocator chooses. Runs become longer as the load grows, up to about as many nodes as
+    /// a node has slots. So small trees use all memory nodes too.
     async fn next_of_load<V: Verbs + Control>(&self, v: &V) -> Result<RemotePtr, IndexError> {
         let run = self.run.with(|run| *run);
         let near = (run.left > 0).then_some(run.last);

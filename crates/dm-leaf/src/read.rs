@@ -1,5 +1,5 @@
-//! Reads of nodes. Each attempt is one READ and one check of its bytes. It is repeated if the READ was torn or took too
-//! long.
+//! Reads of nodes. A read of one node is one READ and one check of its bytes. It is repeated if the READ was torn or
+//! took too long. Reads of several nodes at once are not repeated.
 
 use dm_index::{Answer, IndexError, Lead, NodeCopy, Stale, gather};
 use dm_layout::{

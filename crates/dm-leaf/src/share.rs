@@ -179,7 +179,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             Ok(Judged::Stale(dm_layout::Stale::Dead { forward })) => {
                 Found::Answer(Answer::Stale(follow(forward)))
             }
-            // This client must hold the lock alone to finish the split, to wait, or to report the error.
+            // This client must hold the lock alone to finish another client's change, to wait, or to report that the
+            // node is stale or corrupt.
             _ => Found::Nothing,
         })
     }

@@ -119,7 +119,7 @@ impl<V: Verbs> Drop for Opening<'_, V> {
     }
 }
 
-/// Returns the 8 bytes at offset `word` of a node's image.
+/// Returns the 8 bytes at offset `word` of a node's image, or zeros if `word` is `None`.
 fn state_word(image: &[u8], word: Option<usize>) -> [u8; 8] {
     let bytes = word.and_then(|at| image.get(at..)?.first_chunk());
     bytes.copied().unwrap_or_default()
@@ -127,7 +127,8 @@ fn state_word(image: &[u8], word: Option<usize>) -> [u8; 8] {
 
 impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     /// Splits a leaf that has no room for `key`, which is absent, and inserts the key with this `value`. `guard` holds
-    /// the leaf's lock, and `image` was read under it.
+    /// the leaf's lock, and `image` was read under it. If the first field of [`Answer::Split`] is `None`, the leaf was
+    /// split, but the key was not inserted.
     ///
     /// # Errors
     /// Returns the same errors as a write.
@@ -447,7 +448,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             if !F::ANYWHERE {
                 //= docs/protocol/chime.md H6
                 // The moved entries are cleared before the right node becomes live, as in the original split. A reader
-                // may see only lines of the left node from before the split. Its result is right as long as no client
+                // may see only lines of the left node from before the split. Its result is correct as long as no client
                 // writes to the right node.
                 chain.await?;
                 chain = v.chain(at.node());

@@ -73,7 +73,8 @@ fn packed(leaf: RemotePtr) -> Result<Address, IndexError> {
 }
 
 impl<K: KeyBytes> Known<K> {
-    /// Makes an empty copy whose models predict with this maximum error, and which takes about `budget` bytes.
+    /// Makes an empty copy whose models predict with this maximum error, and which will take about `budget` bytes at
+    /// most.
     pub(crate) fn new(predicts: Predicts, error: u32, budget: u64) -> Self {
         Self {
             root: None,
@@ -143,7 +144,7 @@ impl<K: KeyBytes> Known<K> {
         }
     }
 
-    /// Returns the position of the table's entry for a key.
+    /// Returns the position in `lows` of the last entry that `bound` admits for a key.
     fn position(&self, key: &K, bound: KeyBound) -> Option<usize> {
         let includes = |i: usize| match bound {
             KeyBound::At => self.lows[i] <= *key,
@@ -159,7 +160,7 @@ impl<K: KeyBytes> Known<K> {
         }
     }
 
-    /// Returns the last entry at or below a key.
+    /// Returns the last entry that `bound` admits for a key.
     #[inline]
     pub(crate) fn entry(&self, key: &K, bound: KeyBound) -> Option<LeafHint<K>> {
         let listed = self.position(key, bound).map(|position| self.listed(position));
@@ -240,8 +241,8 @@ impl<K: KeyBytes> Known<K> {
     }
 
     /// Returns the leaves that the predictions for the two ends of a scan admit, without those from the scan's first to
-    /// its last leaf. The leaves to the right come first, in order. Each may be followed by one synonym leaf, as in
-    /// [`Known::predicted`].
+    /// its last leaf. The leaves to the right come first, in order. Leaves that were learned are included. On each
+    /// side, there are at most two leaves for each position that the prediction admits beside the end's own.
     fn beside_scan(&self, (key, first): (&K, &LeafHint<K>), last: &K) -> impl Iterator<Item = RemotePtr> {
         let admitted = |key| self.models.admitted(lead(key), MORE_ABOVE);
         let (left, right) = (admitted(key), admitted(last));

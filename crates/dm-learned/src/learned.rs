@@ -25,8 +25,8 @@ const LEARNED_MIN: usize = 64;
 /// See `LEARNED_MIN`.
 const LEARNED_PART: usize = 8;
 /// Maximum number of leaves of an index for which a client that has split a leaf writes another table itself, without a
-/// visit. It does so if half of the leaves that its compute node knows are missing in the table, and reads each leaf
-/// once.
+/// visit. It does so if at least `LEARNED_MIN` leaves, and half of those that its compute node knows, are missing in
+/// the table. It reads each leaf once.
 const OWN_TABLE_MAX: usize = 4096;
 
 /// The kind of prediction that the models of a [`Learned`] make.
@@ -52,7 +52,7 @@ pub struct LearnedOptions {
     pub error: u32,
     /// Budget in bytes of the compute node's copy of the table.
     pub cache_bytes: u64,
-    /// Retry limit of every loop.
+    /// Retry limit of the walk to a leaf that the compute node does not know; exceeding it returns an error.
     pub attempts: u32,
     /// Broken twins.
     #[cfg(feature = "study")]
@@ -60,7 +60,7 @@ pub struct LearnedOptions {
 }
 
 impl LearnedOptions {
-    /// Returns options without flaws.
+    /// Returns options with this budget and this retry limit, and otherwise the defaults.
     pub const fn new(cache_bytes: u64, attempts: u32) -> Self {
         Self {
             predicts: Predicts::Leaf,

@@ -12,13 +12,13 @@
 //! A table never changes. Splits and merges change only the leaves, and each compute node remembers the new leaves that
 //! it finds. In a housekeeping visit, a compute node reads all leaves, writes another table, and makes the root word
 //! lead to it. As published for ROLEX, the models predict a *run* of leaves instead of one ([`Predicts::Run`]).
-//! [`Runs`] reads all leaves of a run behind one doorbell.
+//! [`Runs`] reads all leaves of a run, with one doorbell for each memory node.
 //!
 //! The rules are in `docs/protocol/rolex.md`.
 //!
 //! # Invariants
-//! * **I1** The root word changes by CAS only: from 0 to the first leaf or to a table, and then from one table to the
-//!   next.
+//! * **I1** The root word changes by CAS only: from 0 to the first leaf or to a table, from the first leaf to a table,
+//!   and from one table to the next.
 //! * **I2** A table is complete in memory before the root word leads to it, and is read only by operations that began
 //!   before it was replaced.
 //! * **I3** Entries and predictions are hints. The fence keys of a leaf show whether it is the key's leaf.

@@ -111,16 +111,17 @@ impl<K: KeyBytes, L> Learned<K, L> {
         Ok(Some(root))
     }
 
-    /// Reads all leaves, writes a table of them, and retires the old table. Does nothing if the table lists all leaves.
-    /// This is an operation of its own, which belongs to no client, and its verbs are metered as housekeeping. Returns
-    /// the number of leaves that the new table has.
+    /// Reads all leaves, writes a table of them, and retires the old table. Writes nothing if the table lists exactly
+    /// these leaves. This is an operation of its own, which belongs to no client, and its verbs are metered as
+    /// housekeeping. Returns the number of leaves that it has found.
     ///
     /// Reading the leaves takes one round trip per leaf.
     ///
     /// # Errors
-    /// Returns errors of verbs, and [`IndexError::Corrupt`] if a leaf is damaged. A damaged table is replaced, unless
-    /// its first page is damaged and this compute node does not know the first leaf. If no memory node has room for
-    /// another table, the old one stays, and this is not an error.
+    /// Returns errors of verbs, [`IndexError::Corrupt`] if a leaf is damaged, and [`IndexError::Pool`] if the table's
+    /// first entry does not lead to the first leaf. A damaged table is replaced, unless its first entry cannot be read
+    /// and this compute node does not know the first leaf. If no memory node has room for another table, the old one
+    /// stays, and this is not an error.
     pub async fn retrain<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError>
     where
         L: NodeCopies<V, K>,
@@ -131,7 +132,7 @@ impl<K: KeyBytes, L> Learned<K, L> {
     }
 
     /// Writes a table of all leaves while an operation of this client is running, unless another client has replaced
-    /// the table that this compute node knows. Does nothing if there are more than `max` leaves.
+    /// the table that this compute node knows. Writes nothing if there are more than `max` leaves.
     pub(crate) async fn written_beside<V: Verbs + Control>(&self, v: &V, max: usize) -> Result<(), IndexError>
     where
         L: NodeCopies<V, K>,
@@ -150,7 +151,7 @@ impl<K: KeyBytes, L> Learned<K, L> {
         self.alloc.beside(v, written).await.map(drop)
     }
 
-    /// Writes a table of all leaves, within an operation. Does nothing if there are more than `max` leaves.
+    /// Writes a table of all leaves, within an operation. Writes nothing if there are more than `max` leaves.
     async fn written<V: Verbs + Control>(&self, v: &V, max: usize) -> Result<u64, IndexError>
     where
         L: NodeCopies<V, K>,

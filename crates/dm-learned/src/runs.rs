@@ -11,8 +11,8 @@ use crate::known::Known;
 /// four leaves, each with a synonym leaf.
 const INLINE: usize = 8;
 
-/// An access to leaves that reads the run of a key, behind one doorbell. [`Learned::runs`](crate::Learned::runs) makes
-/// it.
+/// An access to leaves that reads the run of a key, with one doorbell for each memory node.
+/// [`Learned::runs`](crate::Learned::runs) makes it.
 ///
 /// * A get reads the run and the synonym leaves that its compute node knows. If none of them covers the key, it takes
 ///   steps to the right from the leaf to which the hint leads.

@@ -102,8 +102,9 @@ pub(crate) fn encode_page<K: KeyBytes>(
 /// the last one.
 ///
 /// # Errors
-/// Returns [`IndexError::Corrupt`] if the number of entries is not valid, if the keys do not ascend from those of the
-/// pages before, or if an address is not valid. Because the keys ascend, a walk from page to page ends.
+/// Returns [`IndexError::Corrupt`] if the bytes are too short, if the number of entries is not valid, if the keys do
+/// not ascend from those of the pages before, or from the smallest key on the first page, or if an address is not
+/// valid. Because the keys ascend, a walk from page to page ends.
 pub(crate) fn decode_page<K: KeyBytes>(
     at: RemotePtr,
     bytes: &[u8],

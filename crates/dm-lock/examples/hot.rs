@@ -1,5 +1,5 @@
-//! Measures how many nanoseconds of CPU time an update under a lock takes over loopback, once for a client that is
-//! alone, and once with a queue of clients.
+//! Measures how many nanoseconds an update under a lock takes over loopback, once for a client that is alone, and once
+//! with four clients that take turns on one thread.
 #![expect(clippy::print_stdout, reason = "an example that measures prints")]
 
 use dm_lock::{GlobalLockTable, Local, LockError, LockOptions, LockWord, Locks};

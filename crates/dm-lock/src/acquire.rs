@@ -486,7 +486,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
         Ok(())
     }
 
-    /// Waits until the unlock of an earlier holder has landed. No CAS may be posted for the lock before that.
+    /// Waits until the unlock of an earlier holder has landed. No CAS that takes the lock may be posted before that.
     async fn settle(&mut self) -> Result<(), LockError> {
         //= docs/protocol/lock.md L9
         let (v, cell) = (self.verbs(), self.cell());

@@ -11,8 +11,8 @@ use dm_verbs::{
 use crate::word::{BESIDE, TAG_MASK};
 use crate::{LockOptions, LockWord, ReleaseBy};
 
-/// The verbs that the locks of a memory node use, and their order, packed into a few bits. A compute node computes the
-/// plan once for each memory node.
+/// The verbs that the locks of a memory node use, and their order, packed into a few bits. A compute node stores a plan
+/// for each memory node ([`Plans`]).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Plan(u8);
 
@@ -120,7 +120,7 @@ impl Plan {
     }
 }
 
-/// The plans of all memory nodes. The first client that takes a lock on a memory node computes its plan.
+/// The plans of all memory nodes. A client that takes a lock on a memory node computes the plan if none is stored.
 #[derive(Debug)]
 pub(crate) struct Plans(Box<[AtomicU8]>);
 
@@ -129,7 +129,8 @@ impl Plans {
         Self((0..memory_nodes).map(|_| AtomicU8::new(0)).collect())
     }
 
-    /// Returns the plan of `word`'s memory node. All clients of a compute node have the same capabilities there.
+    /// Returns the plan of `word`'s memory node. All clients of a compute node that are connected have the same
+    /// capabilities there.
     #[inline(always)]
     pub(crate) fn of<V: Verbs>(&self, v: &V, options: &LockOptions, word: Place) -> Result<Plan, Refused> {
         let kept = &self.0[usize::from(word.node().0)];
@@ -331,7 +332,8 @@ impl Cell {
             .detach();
     }
 
-    /// Posts the release of a share that was certainly taken and not released yet, without awaiting it.
+    /// Posts the release of a share, without awaiting it. The share must not have been released yet. It was certainly
+    /// taken, or the request that takes it is in flight on the same queue pair.
     #[cold]
     pub(crate) fn give_back<V: Verbs>(self, v: &V) {
         //= docs/protocol/lock.md L17

@@ -15,8 +15,10 @@ pub enum LockError {
     /// effect. If it failed during a write-back, the error says whether the data was written. The lock was then
     /// released if the connection still works; otherwise it may stay held.
     Verb(VerbError),
-    /// Other clients held the lock, or its word kept changing, until the budget was used up. The error names the
-    /// place, and [`Why::LockHeld`] has the word that was seen last.
+    /// Other clients held the lock or had the local turn, or the word kept changing, until the budget was used up.
+    /// Sharing also ends in this error after the client has met 16 holders, or while sharing is forbidden
+    /// ([`Locks::is_shut`](crate::Locks::is_shut)). The error names the place, and [`Why::LockHeld`] has the word that
+    /// was seen last.
     Held(Exhausted),
     /// This client holds the lock already, for this node or for another node that has the same lock. Take the locks of
     /// several nodes with [`Locks::lock_set`](crate::Locks::lock_set).
@@ -34,7 +36,7 @@ pub enum LockError {
         /// The number of attempts.
         attempts: u32,
     },
-    /// This client no longer held the lock when it released it: another client took the lock over, or the
+    /// This client no longer held or shared the lock when it released it: another client took the lock over, or the
     /// word was overwritten. The data that was written back may conflict with writes of the new holder.
     Lost {
         /// The place of the lock word.

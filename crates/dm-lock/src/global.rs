@@ -78,6 +78,9 @@ impl GlobalLockTable {
     }
 
     /// Returns lock tables at the start of the on-chip memory of each of `memory_nodes` memory nodes.
+    ///
+    /// # Panics
+    /// Panics if `words_per_node` is 0.
     pub fn on_chip(memory_nodes: u16, words_per_node: u32) -> Self {
         let at_start = |node| ChipPtr::new(NodeId(node), 0).unwrap_or(ChipPtr::NULL).into();
         Self::new(
@@ -110,8 +113,8 @@ impl GlobalLockTable {
     #[inline]
     fn place_of(&self, address: RemotePtr, lanes: u32) -> LockId {
         if self.in_node_at.is_some() {
-            // A node at a too large offset gets the last number. The word of this number lies beyond any memory, so the
-            // world refuses verbs to it.
+            // A node at a too large offset gets the last number. The word of this number lies at the end of the first
+            // 256 GiB, and the world refuses verbs to it if the memory node has less memory.
             let line = u32::try_from(address.offset() / LINE as u64).unwrap_or(u32::MAX);
             return LockId {
                 node: address.node(),

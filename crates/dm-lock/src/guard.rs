@@ -50,7 +50,7 @@ pub struct Guard<'a, V: Verbs> {
 /// The state of the remote word, as far as this client knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Hold {
-    /// The word does not name this client, or the request that undoes the CAS has been posted.
+    /// The lock is not held, or was handed over, or the request that unlocks it or undoes the CAS has been posted.
     Nothing,
     /// A CAS is in flight, so its result is unknown.
     Asked,
@@ -282,18 +282,19 @@ impl<'a, V: Verbs> Guard<'a, V> {
 
     /// Posts `chain` with the unlock behind it, and awaits both. If the lock can be handed to the next client of this
     /// compute node, posts `chain` alone and hands the lock over when it has completed. This takes one round trip, or
-    /// two if the options or the world do not allow data and unlock in one chain.
+    /// two if the options or the world do not allow data and unlock in one chain, or if the lock cannot be handed over
+    /// any more.
     ///
     /// # Errors
-    /// Returns [`LockError::Verb`] if a request fails; the error says whether the data was written. The unlock was then
-    /// posted again, and not awaited, in a form that does nothing if the first unlock took effect. If the connection is
-    /// lost, the lock may stay held.
+    /// Returns [`LockError::Verb`] if a request fails; the error says whether the data was written. An unlock is then
+    /// posted, and not awaited. It does nothing if an earlier unlock took effect. If the connection is lost, the lock
+    /// may stay held.
     ///
     /// Returns [`LockError::Lost`] if the unlock was an atomic, and found that another client has released or taken
     /// over the lock meanwhile.
     ///
     /// # Panics
-    /// Panics if `chain` goes to another memory node than the lock.
+    /// Panics if `chain` goes to another memory node than the lock, and the unlock is posted in this chain.
     pub async fn write_back(mut self, chain: Chain<'a, V, (), Open>) -> Result<(), LockError> {
         match self.is_wanted().await {
             true => self.hand_on(Some(chain)).await,

@@ -162,7 +162,7 @@ impl Guarded {
         })
     }
 
-    /// Returns whether the queue was empty a moment ago.
+    /// Returns whether all queues of the shard were empty a moment ago.
     #[inline]
     fn is_quiet(&self) -> bool {
         // This does not enter the section, but counts as a step for a model checker.

@@ -54,7 +54,7 @@ impl Locks {
     ///
     /// # Panics
     /// Panics if `options` request locks that can be shared together with 16-bit lanes or with release by FAA: both
-    /// would change the count of sharers.
+    /// would change the count of sharers. Also panics if a flaw has tickets of 0 bits, or of more than 32.
     pub fn new(options: LockOptions, table: GlobalLockTable) -> Self {
         //= docs/protocol/lock.md L15
         assert!(
@@ -130,7 +130,8 @@ impl Locks {
         Ok(self.cell(self.lock_of(address)?).place)
     }
 
-    /// Returns the bytes of this compute node's memory that locks use, spare capacity included.
+    /// Returns the bytes of this compute node's memory that locks use, spare capacity included. The roster, and a few
+    /// bytes for each memory node, are not counted.
     pub fn local_bytes(&self) -> usize {
         size_of::<Self>()
             + self.hints.bytes()
@@ -293,7 +294,8 @@ impl Locks {
         }
     }
 
-    /// Checks that `caps` include every capability that the options need and for which there is no fallback.
+    /// Checks that `caps` include every capability that the options need and for which there is no fallback, apart from
+    /// on-chip memory.
     ///
     /// # Errors
     /// Returns the same errors as [`LockOptions::check`].

@@ -55,7 +55,7 @@ impl LockPlace {
     }
 }
 
-/// The verb that releases a lock.
+/// The verb that releases a lock. A lock that [can be shared](LockOptions::shared) is released by a masked CAS instead.
 ///
 /// ```
 /// use dm_lock::{LockOptions, LockPlace, ReleaseBy};
@@ -90,7 +90,8 @@ pub struct LockOptions {
     pub lock_and_read: bool,
     /// Whether the unlock is posted in the chain of the write-back. If not, the write-back is awaited first.
     pub combine: bool,
-    /// Maximum number of attempts to take one remote lock; exceeding it returns [`crate::LockError::Held`].
+    /// Maximum number of attempts to take one remote lock; exceeding it returns [`crate::LockError::Held`]. It also
+    /// limits the wait for sharers, which ends in [`crate::LockError::Shared`].
     pub budget: u32,
     /// Whether locks can be shared ([`crate::Locks::share_and_read`]). A client that takes such a lock waits until the
     /// lock has no sharers, and releases the lock by a masked CAS. This needs masked atomics and leaves 16 bits for
@@ -142,7 +143,7 @@ impl LockOptions {
 
     /// Returns the nearest options that a world with these capabilities supports. Tables move to host memory if there
     /// is no on-chip memory. A combined unlock or a lock-and-read that the world does not order costs one more round
-    /// trip. If WRITEs race with atomics, an atomic releases locks.
+    /// trip. If WRITEs race with atomics, an atomic releases locks. Without masked atomics, sharing is turned off.
     ///
     /// Without this call, locks use the same fallbacks for a combined unlock, for lock-and-read and for
     /// [`ReleaseBy::Auto`], and refuse [`ReleaseBy::Write`] if WRITEs race with atomics. They never change the place
@@ -161,7 +162,8 @@ impl LockOptions {
         self
     }
 
-    /// Refuses options that the world supports neither directly nor by a fallback.
+    /// Refuses options that the world supports neither directly nor by a fallback. Does not check
+    /// [`LockOptions::place`].
     ///
     /// # Errors
     /// Returns [`Refused`], which names the missing capability. Release by WRITE is refused if atomics race with

@@ -10,7 +10,7 @@ const INLINE: usize = 4;
 
 impl Locks {
     /// Takes the locks of all `nodes`, in the order of (memory node, lock number). A lock that several of the nodes
-    /// share is taken once. The locks are taken one after another, so each costs one round trip.
+    /// share is taken once. The locks are taken one after another, so each costs the round trips of [`Locks::lock`].
     ///
     /// Meanwhile the client may hold other locks only if they come earlier in this order.
     ///
@@ -80,7 +80,7 @@ impl<'a, V: Verbs> SetGuard<'a, V> {
     /// Returns the first error that occurred, of the kinds described at [`Guard::write_back`].
     ///
     /// # Panics
-    /// Panics if a chain goes to another memory node than the one given with it.
+    /// Panics if a chain goes to another memory node than the one given with it, and unlocks are posted in this chain.
     pub async fn write_back<C>(mut self, chains: C) -> Result<(), LockError>
     where
         C: IntoIterator<Item = (NodeId, Chain<'a, V, (), Open>)>,

@@ -17,9 +17,9 @@ use dm_verbs::{
 use crate::cell::{Cell, Plan, SHARE};
 use crate::{LockError, Locks};
 
-/// Maximum number of holders for which a client waits before sharing fails. Without this limit, a client could wait
-/// for ever, because new holders may take the lock or get it by handover again and again. After the error, the client
-/// can queue for the lock, to hold it alone.
+/// Number of holders that a client meets, one after another, before sharing fails. Without this limit, a client could
+/// wait for ever, because new holders may take the lock or get it by handover again and again. After the error, the
+/// client can queue for the lock, to hold it alone.
 const ROUNDS: u32 = 16;
 
 /// Maximum number of READs while the gate is shut. The gate opens much earlier, unless a client keeps its compute node
@@ -136,10 +136,11 @@ impl Locks {
     /// Otherwise the READ is posted after the FAA has completed. If the lock is held, the client waits by READs, and
     /// needs at least three more round trips.
     ///
-    /// # Errors Returns [`LockError`]. The lock is not shared then, unless the memory node is unreachable and the FAA
-    /// had an unknown effect. Returns [`LockError::Held`] if one holder held the lock for the whole budget, or if the
-    /// client met 16 holders one after another. The client can then queue with [`Locks::lock`]. Also returns this error
-    /// while nobody may share, because the shares of a dead client are being given back. The client can then wait
+    /// # Errors
+    /// Returns [`LockError`]. The lock is not shared then, unless the memory node is unreachable and the FAA had an
+    /// unknown effect. Returns [`LockError::Held`] if one holder held the lock for the whole budget, or if the client
+    /// met 16 holders one after another. The client can then queue with [`Locks::lock`]. Also returns this error while
+    /// nobody may share, because the shares of a dead client are being given back. The client can then wait
     /// ([`Locks::until_open`]).
     ///
     /// # Panics
@@ -246,7 +247,8 @@ impl Locks {
     ///
     /// # Errors
     /// Returns [`LockError::Held`] if sharing is still forbidden after 4096 READs. The client can then queue with
-    /// [`Locks::lock`]. Also returns the errors of the READs.
+    /// [`Locks::lock`]. Also returns the errors of the READs, and [`LockError::NoLockTable`] if the node's memory node
+    /// has no lock table.
     pub async fn until_open<V: Verbs>(&self, v: &V, node: RemotePtr) -> Result<(), LockError> {
         let place = self.word_at(node)?;
         let mut retry = v.retry(WAITS);
@@ -261,7 +263,8 @@ impl Locks {
 
     /// Waits until all requests of this client's ended shares have landed, if some of them were not awaited. A client
     /// calls this before it waits for other clients: the others may wait until the counts of dead clients are reset,
-    /// and the reset waits for this client's requests. Returns whether it awaited anything.
+    /// and the reset waits for this client's requests. If a READ fails, the shares stay unsettled. Returns whether it
+    /// awaited anything.
     #[inline]
     pub(crate) async fn settle_if_due<V: Verbs>(&self, v: &V) -> bool {
         let due = self.roster.shares() && self.roster.gate().is_to_settle(v.client().0);
@@ -333,7 +336,7 @@ impl<'a, V: Verbs> Share<'a, V> {
     /// [`LockError::Lost`] if the word was overwritten meanwhile.
     ///
     /// # Panics
-    /// Panics if `chain` goes to another memory node than the lock.
+    /// Panics if `chain` goes to another memory node than the lock, and the release is posted in this chain.
     pub async fn write_back(mut self, mut chain: Chain<'a, V, (), Open>) -> Result<(), LockError> {
         let mut before = false;
         if !self.plan.combine() {

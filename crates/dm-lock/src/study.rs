@@ -1,4 +1,4 @@
-//! Published flaws and broken twins, which the feature `study` switches on.
+//! Published flaws and broken twins, which can be switched on with the feature `study`.
 
 use crate::LockOptions;
 

@@ -31,7 +31,8 @@ const MEMBER_MASK: u64 = (MEMBERS_MAX as u64 - 1) << MEMBER_SHIFT;
 const COUNT_SHIFT: u32 = 24;
 const COUNT_MASK: u64 = 0xFF << COUNT_SHIFT;
 const PAYLOAD_SHIFT: u32 = 32;
-/// Lock bit, owner and member: the bits that an acquisition changes.
+/// Lock bit, owner and member: the bits that an acquisition changes. If the lock can be shared, it also changes
+/// [`BESIDE`].
 pub(crate) const TAG_MASK: u64 = LOCKED | OWNER_MASK | MEMBER_MASK;
 
 /// A lock word in unpacked form.

@@ -1,5 +1,5 @@
-//! The local lock table under loom: exclusion, no lost wake-up and no lost turn, over all interleavings of two
-//! threads.
+//! The local lock table under loom: exclusion, no lost wake-up and no lost turn, over all interleavings of two threads,
+//! and of three threads with at most two preemptions.
 //!
 //! Each model prints how many interleavings loom explored, and fails if there are fewer than a minimum, so a search
 //! that was cut short fails. Loom aborts the process on a deadlock, so each mutant runs in a process of its own, which

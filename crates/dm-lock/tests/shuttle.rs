@@ -40,7 +40,7 @@ enum Mutant {
     QueuesAnew,
     /// A waiter sleeps, and its waker wakes nobody.
     SleepsUntold,
-    /// The holder hands over without checking the limit.
+    /// The table allows one handover more than the limit.
     NoBound,
 }
 

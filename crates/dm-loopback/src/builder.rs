@@ -206,7 +206,8 @@ impl Builder {
         })
     }
 
-    /// Opens a pool that another world made with [`Builder::file`]. The pool determines the sizes and the atomic unit.
+    /// Opens a pool that another world made with [`Builder::file`]. The pool determines the number and the sizes of the
+    /// memory nodes and the atomic unit, whatever the builder's settings are.
     ///
     /// # Errors
     /// Returns [`BuildError`] if the file cannot be opened, or is not such a pool.

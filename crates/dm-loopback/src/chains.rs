@@ -19,9 +19,9 @@ pub(crate) struct Stored {
 pub(crate) enum Phase {
     Free,
     Building,
-    /// The doorbell was rung, and the chain has taken effect. The number is the number of further polls after which the
-    /// completion is reported. With `Completion::NextTurn`, it is instead the number of the executor's turn in which
-    /// the doorbell was rung.
+    /// The doorbell was rung, and the chain has taken effect or has failed. The number is the number of further polls
+    /// after which the completion is reported. With `Completion::NextTurn`, it is instead the number of the executor's
+    /// turn in which the doorbell was rung.
     Flying(u32),
     Completed,
 }
@@ -43,8 +43,7 @@ impl Chain {
         Self {
             node: NodeId(0),
             phase: Phase::Free,
-            // Each number starts with another generation, so that the use of another client's slot is likely to be
-            // detected.
+            // The generation grows at each close, so that the use of a closed slot is detected.
             generation: index as u32,
             requests: Vec::new(),
             payload: Vec::new(),

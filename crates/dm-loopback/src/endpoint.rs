@@ -71,8 +71,8 @@ impl Endpoint {
         }
     }
 
-    /// Returns whether the request behind request `index` is served first. This happens to every second READ behind an
-    /// atomic, at random, if the world allows it.
+    /// Returns whether the request behind request `index` is served first. If the world allows it, this happens to a
+    /// random half of the READs directly behind an atomic that are not fenced.
     fn read_overtakes(&self, chain: &Chain, index: usize) -> bool {
         let (Some(first), Some(next)) = (chain.requests.get(index), chain.requests.get(index + 1)) else {
             return false;
@@ -203,7 +203,8 @@ impl Env for Endpoint {
         self.compute_node
     }
 
-    /// Returns the time since this process built or opened the world.
+    /// Returns the time since this process built or opened the world, or the time of a counted clock
+    /// ([`crate::Builder::counted_clock`]).
     fn now(&self) -> Nanos {
         self.world.now()
     }
@@ -344,7 +345,7 @@ impl Control for Endpoint {
         self.world.nodes.len() as u16 // at most 1024
     }
 
-    /// Answers at once, except that a fence waits for the chain in progress of the fenced client.
+    /// Answers at once, except that a fence waits for chains in progress of the fenced clients.
     fn poll_control(
         &self,
         request: &ControlRequest,

@@ -6,8 +6,8 @@ use core::ops::{Deref, DerefMut};
 
 /// The bytes of a READ, which can be edited in place. The lease owns the bytes, and is one pointer wide.
 ///
-/// The buffer returns to the pool of the thread that drops it. So if all operations of a client run on one thread,
-/// they allocate nothing in the steady state.
+/// The buffer returns to the pool of the thread that drops it. So if all operations of a client run on one thread, they
+/// allocate nothing in the steady state, except READs of more than 64 KiB, whose buffers are not pooled.
 pub struct Lease(Option<Box<Buffer>>);
 
 struct Buffer {

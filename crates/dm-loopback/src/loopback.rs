@@ -76,7 +76,7 @@ impl Loopback {
     }
 
     /// Cuts `node` off: from now on it has `trouble`, for all clients in all processes. Chains in progress are not
-    /// affected.
+    /// affected. Requests to the control plane for a chunk or the size of the node fail, whatever the trouble is.
     pub fn cut(&self, node: NodeId, trouble: Trouble) {
         self.set_trouble(node, Some(trouble));
     }

@@ -146,7 +146,8 @@ impl World {
         found.live()
     }
 
-    /// Returns whether the fenced `client` has no chain in progress any more.
+    /// Returns whether the fenced `client` no longer has a chain in progress that changes memory. This is also true if
+    /// its process is dead.
     pub(crate) fn quiet(&self, client: ClientId) -> bool {
         self.word(client_busy(client.0)) == 0 || !process_alive(self.member(client).process())
     }

@@ -37,7 +37,7 @@ pub(crate) struct World {
     /// content counts atomics.
     pub(crate) atomics: Mutex<u32>,
     born: Instant,
-    /// Counts the queries of the clock. A counted clock advances with each query.
+    /// Counts the queries of a counted clock, which advances with each query.
     asked: AtomicU64,
 }
 

@@ -1,9 +1,9 @@
 //! Runs all models of the registry and writes its page. `cargo xtask models` runs this program.
 //!
-//! The first argument is the file of the page. The others are options:
-//! * `--check` changes nothing, and fails if the page differs.
-//! * `--only PART` runs only the entries whose names contain PART, and prints the verdict of each case. It ignores the
-//!   page.
+//! The first argument is the file of the page, or `--only`. The default is `docs/models.md`. The others are options:
+//! * `--check` does not write the page, and fails if it differs in more than its times.
+//! * `--only PART` runs only the entries whose names contain PART, and prints the expected verdict of each case, and
+//!   the actual one if it differs. It ignores the page.
 //! * `--seconds N` limits the time of each case.
 //! * `--nightly` also runs the cases of nightly size, which are not on the page.
 //! * `--charts DIR` writes the stories and charts of the counterexamples to DIR.
@@ -144,7 +144,7 @@ fn run(jobs: Vec<Job>, seconds: Option<u64>) -> Vec<Ran> {
         .collect()
 }
 
-/// Prints each case, with the counterexample if it is not as expected.
+/// Prints each case, with its verdict if it is not as expected.
 fn print_cases(ran: &[Ran]) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     for ran in ran {

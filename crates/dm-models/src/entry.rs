@@ -58,7 +58,7 @@ pub enum How {
     NotLinearizable,
     /// An invariant is broken.
     Invariant,
-    /// Two clients are in a section in which only one may be.
+    /// More clients are in a section than its limit allows.
     Monitor,
     /// A client saw something that it must not see.
     Check,
@@ -75,7 +75,8 @@ pub enum How {
 }
 
 impl How {
-    /// Returns the kind of `failure`.
+    /// Returns the kind of `failure`. Returns `None` if the failure shows an error of the model itself, for example
+    /// that a client is not deterministic.
     pub fn of(failure: &Failure) -> Option<Self> {
         Some(match failure {
             Failure::NotLinearizable { .. } => Self::NotLinearizable,
@@ -131,7 +132,7 @@ impl fmt::Display for Expect {
 pub struct Case {
     /// The name of the model's shape; empty if the model has only one.
     pub shape: &'static str,
-    /// The knobs: the freedoms of the RNIC, the crashes and the cancellations.
+    /// The knobs: the freedoms of the RNIC, and the maximum number of faults of each kind.
     pub knobs: Knobs,
     /// The verdict that the search must return.
     pub expect: Expect,
@@ -327,7 +328,8 @@ pub trait Explorable {
     /// Runs a trace again.
     ///
     /// # Errors
-    /// Returns an error if the trace belongs to another model or other knobs, or if its run does not fail.
+    /// Returns an error if the trace belongs to another model or other knobs, if its run does not fail, or if its cycle
+    /// does not lead back to its beginning.
     fn replay(&self, knobs: &Knobs, trace: &Trace) -> Result<Counterexample, dm_explore::BadReplay>;
 }
 

@@ -18,8 +18,9 @@
 //! ```
 //!
 //! # Invariants
-//! * **I1** Models run the shipped crates. Exceptions are the models of litmus tests, and of published protocols that
-//!   dmkit does not ship. The code of these models is written by hand, and their descriptions say so.
+//! * **I1** Models run the shipped crates. Exceptions are the litmus tests, a few models of general ideas such as hangs
+//!   and lock freedom, and the models of published protocols that dmkit does not ship. The code of these models is
+//!   written by hand.
 //! * **I2** Every entry has a case or a twin that fails, so that no model passes only because it checks nothing.
 //! * **I3** A truncated search or a sample is always a failure, whichever verdict was expected.
 //!

@@ -160,8 +160,9 @@ fn mutants(entry: &Entry, ran: &[Ran]) -> String {
     }
 }
 
-/// Lists the bounds of dmkit's cases: the shapes, the knobs with several settings, and the knobs that are not at their
-/// weakest setting.
+/// Lists the bounds of dmkit's cases: the shapes, the knobs with several settings, the knobs that are not at their
+/// weakest setting, the maximum numbers of faults, and the number of cases. Of the cases that run at night, only the
+/// shapes are listed.
 pub fn knobs(entry: &Entry) -> String {
     let (now, night): (Vec<Case>, Vec<Case>) =
         (entry.cases)().into_iter().partition(|c| c.size == Size::Check);

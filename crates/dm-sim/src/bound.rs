@@ -118,8 +118,9 @@ pub enum Resource {
     Requester,
     /// Pipelines that serve requests.
     Responder,
-    /// The pipelines that serve requests, if they wait for atomics on the same bytes most of the time.
-    /// [`CostModel::bound`] never returns this resource, because such waits depend on the order of requests.
+    /// The pipelines that serve requests, if they wait for earlier atomics on the same bytes (more exactly, in the same
+    /// atomic bucket) for longer than they work. [`CostModel::bound`] never returns this resource, because such waits
+    /// depend on the order of requests.
     Atomics,
     /// Outgoing links.
     LinkOut(Side),
@@ -194,7 +195,7 @@ impl CostModel {
     /// Returns the bound for `mix` on `bed`.
     ///
     /// # Panics
-    /// Panics if `bed` has no nodes, or if `mix` needs no resource.
+    /// Panics if `bed` has no compute node or no memory node, or if `mix` needs no resource.
     pub fn bound(&self, mix: &MixDemand, bed: &Testbed) -> Bound {
         let (cn, mn) = (f64::from(bed.compute_nodes), f64::from(bed.memory_nodes));
         assert!(

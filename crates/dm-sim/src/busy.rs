@@ -23,8 +23,8 @@ pub struct Busy {
     pub thread: u16,
     /// Nanoseconds.
     pub ns: u64,
-    /// The part of these nanoseconds in which a responder waited for an earlier atomic on the same bytes; 0 for all
-    /// other resources.
+    /// The part of these nanoseconds in which a responder waited for an earlier atomic in the same bucket
+    /// ([`buckets`](crate::CostModel::buckets)); 0 for all other resources.
     pub stalled_ns: u64,
 }
 
@@ -80,8 +80,8 @@ impl BusyTimes {
     /// Returns how long each resource was busy between `earlier` and this moment of the same simulation, the busiest
     /// first.
     ///
-    /// A responder also counts as busy while an atomic waits for an earlier one on the same bytes, because it serves no
-    /// other request then. If it waited longer than it worked, its resource is [`Resource::Atomics`].
+    /// A responder also counts as busy while an atomic waits for an earlier one in the same bucket, because it serves
+    /// no other request then. If it waited longer than it worked, its resource is [`Resource::Atomics`].
     pub fn since(&self, earlier: &Self) -> Vec<Busy> {
         let mut all = Vec::new();
         for ((side, node, now), (.., then)) in self.cards.iter().zip(&earlier.cards) {

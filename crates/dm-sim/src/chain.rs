@@ -11,7 +11,7 @@ pub(crate) const FOREIGN: u32 = u32::MAX - 1;
 
 /// Requests to one memory node that are posted with one doorbell.
 ///
-/// The struct has two cache lines. The second one holds all fields that the events of a lone READ access.
+/// The struct has two cache lines. The second one holds all fields that the events of a lone READ of one line access.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Chain {

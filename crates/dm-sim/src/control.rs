@@ -1,4 +1,4 @@
-//! The control plane: one weak core per memory node, which serves RPCs in the order of their arrival.
+//! The control plane: one weak core per memory node, which serves RPCs in the order in which clients send them.
 
 use std::task::{Poll, Waker};
 

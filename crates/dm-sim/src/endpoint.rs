@@ -35,7 +35,7 @@ pub struct Endpoint {
     compute_node: u16,
     thread: u16,
     meter: Rc<Meter>,
-    /// The random stream that was used last. The other streams are in the map below.
+    /// The random stream that was used last. The other streams are in the list below.
     stream: Cell<(u32, Rng)>,
     streams: RefCell<Vec<(u32, Rng)>>,
 }

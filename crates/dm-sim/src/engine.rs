@@ -48,7 +48,8 @@ pub(crate) enum Turn {
     Poll(u32),
     /// Call the foreign waker in [`Engine::woken`].
     Wake,
-    /// No event up to the limit is left.
+    /// The executor need not act: no event up to the limit is left, or (inside the engine) the event that was handled
+    /// concerns no task.
     Idle,
 }
 
@@ -121,7 +122,7 @@ pub(crate) struct Engine {
     /// The first free chain. Each free chain stores the number of the next one.
     free_chains: u32,
     rng: Dice,
-    /// Errors of chains that have not been polled yet.
+    /// Errors that no poll has returned yet, each with its chain.
     errors: Vec<(u32, VerbError)>,
     foreign: BTreeMap<u32, Waker>,
     timers: Vec<Option<Waker>>,

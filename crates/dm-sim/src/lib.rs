@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!  client task ── CPU, doorbell ──▶ requester ──▶ link ──▶ responder ──▶ atomic bucket ──▶ PCIe ──▶ memory
-//!   (several        thread shared     16.7 ns               20–150 ns     a busy one stops          changes here,
+//!   (several        thread shared     16.7 ns               9–150 ns      a busy one stops          changes here,
 //!    per thread)    by coroutines     a message             a request     the whole responder       and only here
 //! ```
 //!

@@ -59,12 +59,12 @@ pub struct Parameter {
 
 macro_rules! cost_model {
     ($($(#[$doc:meta])* $name:ident : $unit:literal, $provenance:ident, $source:literal;)*) => {
-        /// The costs of a testbed's parts, in nanoseconds.
+        /// The costs of a testbed's parts. Most of them are times in nanoseconds; each field states its unit.
         ///
         /// This is a model, not a card. The two presets ([`CostModel::cx5_ib`], [`CostModel::cx6_roce`])
         /// contain values from the papers, a few values that are fitted to single published figures, and
-        /// assumptions; [`CostModel::parameters`] returns the provenance of each value. No preset is tuned to
-        /// pass tests. Every field may be changed for an ablation.
+        /// assumptions; [`CostModel::parameters`] returns the provenance of each number. No preset is tuned to pass
+        /// tests. Every field may be changed for an ablation.
         #[derive(Clone, PartialEq, Debug)]
         pub struct CostModel {
             /// The name printed with every result.
@@ -78,7 +78,8 @@ macro_rules! cost_model {
             /// Otherwise, the atomic waits beside the pipeline.
             ///
             /// This is a fit of the structure: it is inferred from the ratios of Sherman §5.7, and is not a documented
-            /// behaviour. Without it, on-chip locks are 1.3 times as fast as host locks, instead of 2.9 times.
+            /// behaviour. Without it, on-chip locks are 1.3 times as fast as host locks; with it they are 3.1 times as
+            /// fast, and in the paper 2.9 times.
             pub atomics_stall: bool,
             /// The way in which transfers of several lines tear. This is an assumption.
             pub tearing: Tearing,
@@ -91,7 +92,7 @@ macro_rules! cost_model {
         }
 
         impl CostModel {
-            /// Returns every value with its provenance.
+            /// Returns every number of the model with its provenance.
             pub fn parameters(&self) -> Vec<Parameter> {
                 vec![$(Parameter {
                     name: stringify!($name),
@@ -118,11 +119,12 @@ cost_model! {
     mtu: "B", Assumption, "4096 on InfiniBand, 1024 on RoCE";
     /// Time in the requester pipeline, per message.
     requester_ns: "ns", Fit, "Sherman Fig. 3: more than 50 M outbound WRITEs per second up to 128 B";
-    /// Time in the responder pipeline, per READ.
+    /// Time in the responder pipeline, per READ of host memory.
     responder_read_ns: "ns", Fit, "SMART §3: 45 M small READs per second";
-    /// Time in the responder pipeline, per line: every line of a READ, every line but the first of a WRITE.
+    /// Time in the responder pipeline, per line: every line of a READ of host memory, and every line but the first of a
+    /// WRITE or of a verb on on-chip memory.
     responder_line_ns: "ns", Fit, "CHIME Fig. 4c (1.3x) and Sherman Fig. 3";
-    /// Time in the responder pipeline, per WRITE.
+    /// Time in the responder pipeline, per WRITE to host memory.
     responder_write_ns: "ns", Fit, "Sherman Fig. 3: more than 50 M inbound WRITEs per second up to 128 B";
     /// Time in the responder pipeline, per atomic on host memory.
     responder_atomic_ns: "ns", Fit, "Sherman Fig. 2 at skew 0: axis tops near 20 M lock pairs per second";

@@ -61,7 +61,7 @@ pub struct NicCounters {
     pub atomics: u64,
     /// CASes that failed because they found another value.
     pub cas_failed: u64,
-    /// Transfers of several lines that moved in two steps.
+    /// Transfers of several lines that moved in two steps. If lines may tear, transfers of several words count too.
     pub torn_windows: u64,
     /// Nanoseconds for which the responder was stopped by atomics whose buckets were busy.
     pub stall_ns: u64,

@@ -47,7 +47,7 @@ mod tests {
         Edge { bits: u32, times: u64, off: u64 },
         /// Pushes an event at the time of another event that still waits.
         Tie { with: usize },
-        /// Pops the events that are due within this time. If there are none, the current time advances by `within`.
+        /// Pops the next event, if it is due within this time. Otherwise the current time advances by `within`.
         Pop { within: u64 },
         /// Pops the next event, however far ahead.
         Next,

@@ -96,14 +96,15 @@ impl<'a> From<Wqe<'a>> for Entry<'a> {
 /// Payload bytes that fit a request's first three words.
 const SMALL: usize = 24;
 
-/// One request. The fields that the engine's events access come last, so that in a chain's first request they lie in
-/// the second cache line of the chain.
+/// One request. The fields that the events of a lone READ of one line access come last, so that in a chain's first
+/// request they lie in the second cache line of the chain.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Request {
-    /// An atomic stores compare, swap and their masks here, and later the old value in the first word. A WRITE of up
-    /// to 24 bytes stores its payload. A transfer in two parts stores in the fourth word which bytes or lines belong
-    /// to the first part.
+    /// An atomic stores its operands here, and later the old value in the first word. Between the two parts of an
+    /// atomic, the second word is the value to write back, and the third word tells whether to write it. A WRITE of up
+    /// to 24 bytes stores its payload. A transfer in two parts stores in the fourth word the length of its first part
+    /// in bytes, or one bit for each line or word (modulo 64).
     pub(crate) words: [u64; 4],
     /// The result of a READ after it has acted on memory, or the payload of a longer WRITE.
     pub(crate) buffer: Lease,

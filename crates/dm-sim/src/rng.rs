@@ -1,4 +1,5 @@
-//! Random numbers that depend on the seed alone: splitmix64 (Steele, Lea and Flood 2014).
+//! Random numbers that depend only on the seed: splitmix64 (Steele, Lea and Flood 2014) for clients, and a cheaper
+//! generator for the model.
 
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
@@ -28,7 +29,7 @@ impl Rng {
     }
 }
 
-/// The generator for the model's own random numbers; each verb needs two. It is a linear congruential generator
+/// The generator for the model's own random numbers; most verbs need two. It is a linear congruential generator
 /// (multiplier: Steele and Vigna 2021). `below` uses only the upper half of the state; `bits` uses the whole state
 /// after mixing.
 #[derive(Clone, Copy, Debug)]

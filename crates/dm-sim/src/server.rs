@@ -1,4 +1,5 @@
-//! A pipelined resource: first come, first served, with a fixed service time per piece of work.
+//! A pipelined resource. The caller gives the service time of each piece of work. Pieces are served in the order of the
+//! calls, except that [`Server::booked`] reserves no idle time before a future start.
 
 /// One resource. Times are virtual picoseconds.
 #[derive(Clone, Copy, Debug, Default)]
@@ -7,8 +8,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Adds work that can start at `ready`, and returns its start. Work is served in the order of the calls, and
-    /// `ready` must not decrease.
+    /// Adds work that can start at `ready`, and returns its start. Work is served in the order of the calls, even if a
+    /// later call has an earlier `ready`.
     #[inline]
     pub(crate) fn fifo(&mut self, ready: u64, service: u64) -> u64 {
         let start = self.free.max(ready);

@@ -138,7 +138,7 @@ impl Sim {
     /// Makes a client and starts the task `client` on it. The first poll happens within the next virtual microsecond.
     ///
     /// # Panics
-    /// Panics under the same conditions as [`Sim::endpoint`].
+    /// Panics under the same conditions as [`Sim::endpoint`] and [`Sim::spawn_task`].
     pub fn spawn<F, Fut>(&self, compute_node: u16, thread: u16, client: F) -> TaskId
     where
         F: FnOnce(Endpoint) -> Fut,
@@ -150,6 +150,9 @@ impl Sim {
     }
 
     /// Starts a task that uses endpoints of [`Sim::endpoint`].
+    ///
+    /// # Panics
+    /// Panics if there are already 2^18 tasks that have not ended.
     pub fn spawn_task(&self, future: impl Future<Output = ()> + 'static) -> TaskId {
         self.start(Box::pin(future), None)
     }
@@ -167,7 +170,7 @@ impl Sim {
     }
 
     /// Drops a task at the await where it waits. Its destructors run, and the requests that it has posted proceed.
-    /// Returns false if the task had already ended.
+    /// Returns false if the task had already ended, or if it is being polled: a task cannot cancel itself.
     pub fn cancel(&self, id: TaskId) -> bool {
         let job = self.tasks.take(id.index, id.generation);
         let found = job.is_some();
@@ -179,8 +182,8 @@ impl Sim {
     }
 
     /// Crashes the client of a spawned task. From now on it posts nothing, so no guard can undo its requests. Requests
-    /// that it has already posted proceed. Returns false if the task had already ended, or if it uses endpoints of
-    /// [`Sim::endpoint`].
+    /// that it has already posted proceed. Returns false if the task had already ended or is being polled, or if it
+    /// uses endpoints of [`Sim::endpoint`].
     pub fn crash(&self, id: TaskId) -> bool {
         let Some(client) = id.client else { return false };
         self.shared.engine.borrow_mut().crash(client);
@@ -265,7 +268,7 @@ impl Sim {
         }
     }
 
-    /// Returns whether the task is suspended now. It is polled when the suspension ends.
+    /// Decides whether the task is suspended, perhaps from now on. It is then polled when the suspension ends.
     #[cold]
     fn is_put_aside(&self, index: u32) -> bool {
         let Some(stalls) = &self.stalls else { return false };
@@ -382,7 +385,8 @@ impl Sim {
     /// Returns the counters of the card of memory node `node`. A colocated compute node shares this card.
     ///
     /// # Panics
-    /// Panics if there is no such memory node.
+    /// Panics if there is no such memory node. With more colocated compute nodes than memory nodes, this also accepts
+    /// the number of a machine without a memory node, and returns the counters of its card.
     pub fn memory_nic(&self, node: NodeId) -> NicCounters {
         let engine = self.shared.engine.borrow();
         engine.nics[self.first_memory_nic + usize::from(node.0)].counters(&engine.t)

@@ -16,7 +16,8 @@ pub(crate) enum Verdict {
     Until(u64),
 }
 
-/// The suspended tasks, and the ends of their suspensions. Times are the engine's, in picoseconds.
+/// The suspended tasks, and the ends of their suspensions. Times are the engine's, in picoseconds, except for
+/// `longest`, which is in nanoseconds.
 #[derive(Debug)]
 pub(crate) struct Stalls {
     one_in: u64,

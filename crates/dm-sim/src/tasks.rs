@@ -115,7 +115,7 @@ impl Tasks {
         }
     }
 
-    /// Returns slot number `index`, if it was ever used.
+    /// Returns slot number `index`, if its chunk exists.
     #[inline(always)]
     pub(crate) fn slot(&self, index: u32) -> Option<&Slot> {
         let chunk = self.chunks.get(index as usize / CHUNK)?.get()?;

@@ -109,8 +109,8 @@ impl Epochs {
         self.view.load(Ordering::Acquire) & EPOCH_MASK
     }
 
-    /// Returns the generation. It grows with every [`Epochs::close`]; seats of another generation must enroll
-    /// again.
+    /// Returns the generation. It grows with every [`Epochs::revoke`], and with every [`Epochs::close`] that returns
+    /// `true`; seats of another generation must enroll again.
     #[inline]
     pub fn generation(&self) -> u64 {
         count_section();
@@ -227,9 +227,10 @@ impl fmt::Debug for Seat {
 }
 
 impl Seat {
-    /// Begins an operation, which ends when the result is dropped. Returns `None` if the client must enroll
-    /// first ([`Seat::enroll`]): because it has never enrolled, because the generation has changed, or because the
-    /// client has begun as many operations as the enrolment allows.
+    /// Begins an operation, which ends when the result is dropped. Returns `None` if the client must enroll first
+    /// ([`Seat::enroll`]): because it has never enrolled, because the generation has changed, or because the client has
+    /// begun as many operations as the enrolment allows. While an operation of this client runs, another one always
+    /// begins.
     #[inline]
     pub fn enter(&self) -> Option<Running<'_>> {
         let depth = self.depth.get();
@@ -268,8 +269,8 @@ impl Seat {
         Some(Running { seat: self })
     }
 
-    /// Returns whether [`Seat::enter`] will require an enrolment at the next operation that begins while no
-    /// other operation runs.
+    /// Returns whether the enrolment allows no further operation. Then [`Seat::enter`] requires a new enrolment at the
+    /// next operation that begins while no other operation runs.
     #[inline]
     pub fn is_due(&self) -> bool {
         self.left.get() == 0

@@ -41,7 +41,8 @@ const SHUT: u64 = 1 << 63;
 const CUT_OFF: u64 = 1 << 62;
 const FLAGS: u64 = SHUT | CUT_OFF;
 
-/// Words in a cache line. Clients whose ids are close to each other have their words in different lines.
+/// Words in a cache line. If the gate has several lines, clients whose ids are close to each other usually have their
+/// words in different lines.
 const IN_LINE: usize = 8;
 
 /// The gate of one compute node.

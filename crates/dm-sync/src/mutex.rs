@@ -11,7 +11,8 @@ std::thread_local! {
     static SECTIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Returns how many [`Mutex`] and [`crate::RwLock`] sections this thread has entered so far.
+/// Returns how many sections on shared state this thread has entered so far: those of [`Mutex`] and [`crate::RwLock`],
+/// and those that [`count_section`] has recorded.
 ///
 /// A checker that polls a client compares the count before and after. If the count has changed, the poll accessed
 /// shared state of the compute node, and the checker adds this access to the history of the compute node.

@@ -188,8 +188,8 @@ impl Roster {
         self.enlisted_hash.fetch_xor(change, Ordering::Relaxed);
     }
 
-    /// Records that this compute node is member `number` from now on. Drops everything that was recorded before,
-    /// because numbers are reused, and only a member that reads the slots regularly detects this.
+    /// Records that this compute node is member `number` from now on. Drops everything that was recorded about other
+    /// members before, because numbers are reused, and only a member that reads the slots regularly detects this.
     pub fn join(&self, number: u16) {
         count_section();
         for members in self.sets() {
@@ -234,7 +234,7 @@ impl Roster {
     /// Answers the questions with the result of a READ of the slots. `next` is the next number that will be drawn.
     /// `slots` has, for each slot that is not free, the member's number and whether the member is active. A member that
     /// is not active is marked as expelled, and is not gone yet. Returns the members that the caller must fence, and
-    /// then pass to [`Roster::bury`].
+    /// then pass to [`Roster::bury`]. A member whose number will be drawn soon does not count as gone any more.
     ///
     /// A member that left the pool by itself has no slot either, and some of its requests may still be in flight. So a
     /// member is fenced only if a client has asked again after a READ of the slots that did not find it.

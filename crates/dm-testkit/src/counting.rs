@@ -10,7 +10,7 @@ std::thread_local! {
 /// The allocations of one thread so far, if the program uses [`CountingAllocator`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Counts {
-    /// Allocations; growing one counts as an allocation.
+    /// Allocations; resizing one counts as an allocation.
     pub allocations: u64,
     /// Bytes requested and not freed.
     pub live_bytes: i64,

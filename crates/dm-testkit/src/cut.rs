@@ -175,7 +175,8 @@ impl Book {
 /// index, connects the node again, and reads and writes all keys.
 ///
 /// # Panics
-/// Panics if an operation fails with an error that does not name the node, or if an acknowledged write is lost.
+/// Panics if an operation fails with an error that does not name the node, if an answer is wrong, or if an acknowledged
+/// write is lost.
 pub fn cut_off<I: IndexUnderTest>(index: &I, trouble: Trouble, cut: impl Fn(&I::Handle) -> NodeId) -> Cut {
     let world = Loopback::builder().nodes(3).build().expect("memory");
     let v = world.connect(0).expect("a client");
@@ -249,7 +250,7 @@ pub fn cut_off_midway<I: IndexUnderTest>(index: I, sim: Sim, step: Nanos, longes
     out
 }
 
-/// The time for which a simulated node is cut off; it is longer than any client waits.
+/// The time from the start of an operation until a simulated node is back; it is longer than any client waits.
 const OUTAGE: Nanos = Nanos::from_millis(500);
 
 async fn load<R: RangeIndex>(client: &R, book: &Book)

@@ -13,8 +13,8 @@ pub struct Death {
     /// Number of requests that the clients, counted together, still post. The next request is not posted. If a chain
     /// contains that next request, only the requests before it in the chain are posted.
     pub requests: u64,
-    /// If the request that is not posted is a WRITE, this number of its 64-byte lines is written nevertheless, because
-    /// a card may die in the middle of a message.
+    /// If the request that is not posted is a WRITE, at most this number of its 64-byte lines is written nevertheless,
+    /// because a card may die in the middle of a message.
     pub lines: u64,
     /// Whether posted requests that have not arrived yet are lost too. A card that dies with its host loses the
     /// requests that it has not sent; a card that survives its host sends them.
@@ -63,7 +63,7 @@ pub struct Doom {
     /// ```
     state: AtomicU8,
     fate: Mutex<Fate>,
-    /// Whether fence requests of the clients have no effect, although the clients receive an answer.
+    /// Whether the clients' requests to fence a member have no effect, although the clients receive an answer.
     powerless: bool,
 }
 
@@ -105,8 +105,8 @@ pub(crate) enum Sent {
 }
 
 impl Doom {
-    /// Makes a `Doom` whose clients receive an answer to each fence request, but fence nobody. A run with such clients
-    /// must fail.
+    /// Makes a `Doom` whose clients receive an answer to each request to fence a member, but fence nobody. A run with
+    /// such clients must fail.
     pub(crate) fn powerless() -> Self {
         Self {
             powerless: true,
@@ -118,8 +118,8 @@ impl Doom {
         self.powerless
     }
 
-    /// Plans the death of the clients; `death` counts requests from now on. Does nothing if they are suspended or
-    /// dead.
+    /// Plans the death or the suspension of the clients, and replaces an earlier plan. [`Death::requests`] counts from
+    /// now on. Does nothing if the clients are suspended or dead.
     pub fn arm(&self, death: Death) {
         self.fate.with(|fate| {
             // Relaxed: all changes of the state are made in this section.

@@ -130,8 +130,8 @@ impl<I: IndexUnderTest> Job for Clients<I> {
             };
             let (i, removes) = (rng.below(KEYS) as usize, nth / 100 % 2);
             let key = own.keys[i].0;
-            // The value differs from those of all other clients. Phases with more writes and phases with more removes
-            // alternate.
+            // The value differs from those of all other clients. Phases in which two of three writes set a value
+            // alternate with phases in which every write is a remove.
             let seed = match rng.below(4) {
                 3 => None,
                 n if n <= 2 * removes => Some(None),

@@ -38,7 +38,8 @@ pub trait IndexUnderTest: Send + Sync + 'static {
     -> impl RangeIndex<Key = Self::Key>;
 
     /// Finishes what dead clients have left in the index, checks all of it, and returns the faults that remain. Runs
-    /// with kills call this at their end. More than `leaked_max` lost bytes are a fault. The default checks nothing.
+    /// with kills and a [`SweepChecker`](crate::SweepChecker) call this at their end. More than `leaked_max` lost bytes
+    /// are a fault. The default checks nothing.
     fn sweep<V: Verbs + Control>(
         _handle: &Self::Handle,
         _v: &V,

@@ -31,7 +31,8 @@ const PREFIX: u8 = 0x5a;
 
 /// A key consists of a common prefix, its number, and a tail that is computed from the number. The prefix has half of
 /// the bytes beside the number, but at most eight. So the first eight bytes of all keys of 24 bytes or more are the
-/// same. The tails of neighbours differ, so a mixture of two neighbours is not a key. `KeyN<8>`, like [`Key8`], has
+/// same. The tails of neighbours differ, so a mixture of two neighbours of 12 bytes or more is not a key. Keys of 9 to
+/// 11 bytes have a tail of one or two bytes, so such a mixture may be a third key. `KeyN<8>`, like [`Key8`], has
 /// neither prefix nor tail, so a mixture of two of its keys may be a third key.
 impl<const N: usize> TestKey for KeyN<N> {
     const MAX: Self = Self([0xff; N]);

@@ -39,7 +39,7 @@ impl KillRun {
     }
 }
 
-/// Returns a script: the seed decides whether the index grows, is mostly written at its hot keys, or grows and shrinks.
+/// Returns a script: the seed decides whether the index grows, is often used at its hot keys, or grows and shrinks.
 fn script(operations: u64, seed: u64) -> Stress {
     let script = Stress::new(operations, seed);
     match seed % 3 {
@@ -125,7 +125,7 @@ fn on_loopback<I: IndexUnderTest>(
 /// Kills compute nodes on a few simulated testbeds and on loopback. Takes a few seconds.
 ///
 /// # Panics
-/// Panics if an answer is wrong, or an operation does not end.
+/// Panics if an answer is wrong, if an operation does not end or takes too long, or if too few compute nodes died.
 pub fn short_kills<I: IndexUnderTest>(index: impl Fn(KillRun) -> I) -> Vec<Report> {
     let mut reports: Vec<_> = (0..6).map(|seed| simulated(&index, seed, 10_000, 8)).collect();
     reports.push(on_loopback(&index, 1, 5_000, (3, LOOPBACK_LEASE)));
@@ -136,7 +136,7 @@ pub fn short_kills<I: IndexUnderTest>(index: impl Fn(KillRun) -> I) -> Vec<Repor
 /// environment variable `DM_KILLS_SEED` holds a number, only the run of that seed is made.
 ///
 /// # Panics
-/// Panics in the same cases as [`short_kills`].
+/// Panics in the same cases as [`short_kills`], and if `DM_KILLS_SEED` is not a number.
 pub fn full_kills_simulated<I: IndexUnderTest>(index: impl Fn(KillRun) -> I, told: impl Fn(&Report)) {
     let only = std::env::var("DM_KILLS_SEED").ok();
     let only: Option<u64> = only.map(|seed| seed.parse().expect("DM_KILLS_SEED is a number"));

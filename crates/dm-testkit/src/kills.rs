@@ -300,7 +300,7 @@ impl Deaths {
         });
     }
 
-    /// Records that a client of `group` has ended, or has died. A dead client has `left` a state for its successor.
+    /// Records that a client of `group` has ended, or has died. If it has died, `left` is the state for its successor.
     fn gone(&self, group: usize, left: Option<Past>) {
         let finished = usize::from(left.is_none());
         let heirs = self.groups[group].state.with(|state| {
@@ -556,11 +556,13 @@ impl<I: IndexUnderTest, C: Checker<I>> Job for Look<I, C> {
 /// checks the content of the index, and calls `checker`.
 ///
 /// A write that was not answered may have been applied or not. The client's successor reads the key, and from then on
-/// the key must have the content that was found. In the history of a hot key, such a write never ends. Every operation
-/// of a live client must succeed.
+/// the key must have the content that was found. If the key is hot or cannot be read in time, the successor writes it
+/// instead. In the history of a hot key, the unanswered write never ends. Every operation of a client that is neither
+/// killed nor expelled must succeed.
 ///
 /// # Panics
-/// Panics if `world` has fewer compute nodes than [`Kills::compute_nodes_in_all`].
+/// Panics if `world` has fewer compute nodes than [`Kills::compute_nodes_in_all`], or if more compute nodes end than
+/// there are spare ones.
 pub fn stress_with_kills<I: IndexUnderTest, C: Checker<I>>(
     index: I,
     world: &impl TestWorld,

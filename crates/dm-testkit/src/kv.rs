@@ -36,7 +36,7 @@ use crate::TestKey;
 /// Returns the errors of the index.
 ///
 /// # Panics
-/// Panics if a value does not fit into the index's values.
+/// Panics if a value does not fit into the index's values, or if the index answers [`Applied::Differs`].
 pub async fn perform<I>(index: &I, op: &KvOp<u64, u64>) -> Result<KvRet<u64>, IndexError>
 where
     I: RangeIndex,

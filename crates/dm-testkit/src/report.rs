@@ -96,7 +96,7 @@ impl fmt::Display for Killed {
 /// Maximum number of wrong answers per client whose text is kept.
 pub(crate) const TEXTS_MAX: usize = 8;
 
-/// The operations and findings of a run of [`crate::stress`].
+/// The operations and findings of a run of [`crate::stress`] or [`crate::stress_with_kills`].
 #[derive(Clone, Default, Debug)]
 #[must_use = "a run is a pass only if `expect_correct` says so"]
 pub struct Report {

@@ -68,7 +68,7 @@ pub struct Stress {
     pub keys: u64,
     /// Number of hot keys. All clients write them, four of these keys at a time.
     pub hot_keys: u64,
-    /// Percentage of operations on hot keys.
+    /// Percentage of the operations that use a hot key, among all operations except scans.
     pub hot_percent: u64,
     /// The weights of the operations.
     pub mix: Mix,
@@ -79,10 +79,11 @@ pub struct Stress {
     /// Number of times that the index shrinks after it has grown. In every second part of a run most writes are
     /// removes. 0 means the same mix for the whole run.
     pub waves: u64,
-    /// The time, by the world's clock, at which a memory node that the caller cuts off is back. Until then operations
-    /// may fail, and failures are counted. After a failed write no client chooses that key for an operation again. If
-    /// the write may have had an effect, the checks then accept an absent key, and every value that the key's owner or
-    /// the bulk load has written. 0 means that no operation may fail.
+    /// The time, by the world's clock, at which a memory node that the caller cuts off is back. The final check begins
+    /// after this time. The clients' operations may fail at any time, and failures are counted. After a failed write no
+    /// client chooses that key for an operation again. If the write may have had an effect, the checks then accept an
+    /// absent key, and every value that the key's owner or the bulk load has written. 0 means that no operation may
+    /// fail.
     pub outage_end: Nanos,
     /// The seed of the clients' scripts.
     pub seed: u64,
@@ -146,7 +147,7 @@ pub(crate) struct Done {
     pub(crate) me: usize,
     pub(crate) report: Report,
     /// For each of the client's own keys, in order, the number of its last write; 0 if it is absent, [`LOADED`] for the
-    /// bulk load.
+    /// bulk load, and [`DOUBTFUL`] after a write of unknown effect.
     pub(crate) own: Vec<u32>,
     pub(crate) hot: HotHistory,
 }

@@ -93,8 +93,8 @@ const LONGEST_STALL: Nanos = Nanos::from_millis(3);
 /// the run would count its error as wrong. Runs with kills test such clients.
 const LEASE: Nanos = Nanos::from_millis(100);
 
-/// A simulation whose memory node 1 may be cut off from 2 ms after the clients begin until all of them have
-/// ended.
+/// A simulation in which memory node 1 may be cut off. Such an outage begins 2 ms after the clients have begun, and
+/// lasts until all of them have ended.
 #[derive(Debug)]
 pub struct Testbed {
     world: World,

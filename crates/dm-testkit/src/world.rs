@@ -333,7 +333,7 @@ mod tests {
     use super::*;
     use dm_verbs::{NodeId, RemotePtr};
 
-    /// A job in which every client adds to one word and reports its seat.
+    /// A job in which every client adds to one word and reports its number and its compute node.
     struct Adds;
 
     impl Job for Adds {

@@ -23,7 +23,7 @@ enum Flaw {
     ReadsStale,
     /// Scans leave out their third entry.
     SkipsInScans,
-    /// Inserts check and act in two steps.
+    /// Writes, such as inserts, check and act in two steps.
     InsertsInTwoSteps,
     /// A client that dies in the middle of a write leaves half of its value.
     DiesTorn,
@@ -145,7 +145,7 @@ struct Client<'h, K, V> {
 }
 
 impl<K: TestKey, V: Verbs> Client<'_, K, V> {
-    /// Returns whether the flaw shows in this call.
+    /// Counts this call, and returns whether the flaw shows in it.
     fn shows(&self, state: &mut State<K>, flaw: Flaw) -> bool {
         state.calls += 1;
         self.map.flaw == flaw && state.calls.is_multiple_of(200)

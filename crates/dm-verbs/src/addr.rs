@@ -26,7 +26,8 @@ macro_rules! pointer {
         pub struct $name(u64);
 
         impl $name {
-            /// The null pointer: node 0, offset 0 (a reserved page, see [`crate::RESERVED_BYTES`]).
+            /// The null pointer: node 0, offset 0. In host memory, this is in a reserved page (see
+            /// [`crate::RESERVED_BYTES`]).
             pub const NULL: Self = Self(0);
 
             /// Returns the pointer `offset` bytes into `node`'s memory, or `None` if `offset` is 2^48 or

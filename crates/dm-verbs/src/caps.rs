@@ -1,5 +1,5 @@
-//! Capabilities of a world. A protocol queries capabilities and never assumes them. Each field of [`Caps`] is either
-//! one rule of the RNIC contract or a size.
+//! Capabilities of a world. A protocol queries capabilities and never assumes them. Each field of [`Caps`] is a rule of
+//! the RNIC contract, a feature, or a size.
 
 use core::fmt;
 

@@ -57,7 +57,7 @@ pub enum VerbErrorKind {
     },
     /// The address of an atomic or a word READ is not a multiple of 8.
     Misaligned,
-    /// The READ has no bytes, or is longer than the world allows.
+    /// A READ has no bytes, or a READ or a WRITE is longer than the world allows.
     BadLength {
         /// The requested length in bytes.
         len: u64,

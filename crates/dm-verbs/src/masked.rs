@@ -34,7 +34,7 @@ impl MaskedCas {
 pub enum MaskedCasError {
     /// A verb failed.
     Verb(VerbError),
-    /// The CAS was emulated, and every attempt failed because another client had changed other bits of the word.
+    /// The CAS was emulated, and in every attempt the word had another value than the plain CAS expected.
     Exhausted(Exhausted),
 }
 

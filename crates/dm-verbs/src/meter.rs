@@ -57,9 +57,9 @@ counters! {
     faa,
     /// Attempts that found a remote lock held.
     lock_retries,
-    /// Nanoseconds from the moment at which a client found that a lock was not free until it had the lock.
+    /// Nanoseconds from the moment at which a client found that a lock was not free until it had the lock or gave up.
     lock_wait_ns,
-    /// READs that were discarded because they mixed bytes from before and after a WRITE.
+    /// Attempts that were repeated because a READ mixed bytes from before and after a WRITE.
     torn_reads,
     /// Attempts that were repeated because a cached address or fence key was out of date.
     stale_reads,

@@ -50,7 +50,8 @@ impl core::error::Error for Exhausted {}
 
 /// A bounded retry loop. See [`crate::Verbs::retry`].
 ///
-/// A failed attempt must not change the caller's state, because an explorer merges all failed attempts.
+/// A failed attempt must not change the caller's state, because an explorer merges all failed attempts. If an attempt
+/// has changed the state, call [`Retry::again_wiser`] instead of [`Retry::again`].
 ///
 /// ```
 /// use dm_verbs::{Exhausted, RemotePtr, Retry, Verbs, Why};
@@ -72,7 +73,7 @@ pub struct Retry<'e, E> {
     mark: u64,
     made: u32,
     budget: u32,
-    /// The time of the first attempt that [`Retry::again_within`] counted beyond the budget.
+    /// The time at which [`Retry::again_within`] first found the budget used up.
     since: Option<Nanos>,
 }
 

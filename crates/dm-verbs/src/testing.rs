@@ -14,7 +14,7 @@ use crate::{
 pub struct Altered<E> {
     /// The wrapped connection.
     pub inner: E,
-    /// Changes the error of a failed chain.
+    /// Changes the error of a failed chain that is awaited.
     pub fails: fn(VerbError) -> VerbError,
     /// Returns the error of a direct load, or `None` if the wrapped connection must carry it out.
     pub refuses_load: fn(Place) -> Option<VerbError>,
@@ -22,7 +22,7 @@ pub struct Altered<E> {
     pub refuses: fn(&ControlRequest) -> Option<ControlError>,
     /// The number of memory nodes to report, if not the real one.
     pub nodes: Option<u16>,
-    /// The requests to the control plane so far.
+    /// The requests to the control plane that were answered so far.
     pub asked: RefCell<Vec<ControlRequest>>,
 }
 

@@ -48,7 +48,7 @@ impl<'v, V: Verbs, S> Ticket<'v, V, S> {
         }
     }
 
-    /// Marks the slot as collected or closed.
+    /// Marks the slot as collected or closed, and counts the wait.
     #[inline(always)]
     fn taken(&mut self) {
         self.open = false;

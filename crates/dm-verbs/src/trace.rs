@@ -276,7 +276,7 @@ pub struct Traced<V> {
     posted: Cell<u32>,
 }
 
-/// A chain that is being built or in flight.
+/// A chain that is being built, in flight, or completed and not closed yet.
 #[derive(Debug)]
 struct Flight {
     slot: (u32, u32),

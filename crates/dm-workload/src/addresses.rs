@@ -30,8 +30,8 @@ const DOMAIN: [&str; 8] = [
 /// Number of pairs of names.
 const PAIRS: u64 = (GIVEN.len() * FAMILY.len()) as u64;
 
-/// Returns the address of key `index`. The number in an address has up to five digits, so `index` must be below 800
-/// million.
+/// Returns the address of key `index`. The number in an address has up to five digits, so `index` must be below
+/// 819,200,000.
 ///
 /// # Panics
 /// Panics if `index` has no address.

@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WorkloadError {
-    /// The mix is neither a preset nor a list of `kind:weight`.
+    /// The mix is neither a preset nor a list of `kind:weight`, or its weights are all zero or too large.
     Mix {
         /// The part that is not valid.
         part: String,

@@ -6,7 +6,7 @@ use crate::permutation::{scramble, unscramble};
 /// A numbering of keys: a bijection between indices and 64-bit numbers. So there are no collisions, no gaps,
 /// and no reserved keys (0 and `u64::MAX` are ordinary keys).
 ///
-/// The bytes of keys are big-endian, so they have the same order as the numbers.
+/// A key of 8 bytes is the number in big-endian form, so such keys have the same order as the numbers.
 ///
 /// ```
 /// use dm_workload::KeySpace;
@@ -46,7 +46,7 @@ impl KeySpace {
     }
 
     /// Makes keys that look like mail addresses if they have 32 bytes: names and domains from lists, such as
-    /// `anna.kim7@post.net`, padded with zeros. This works for indices below 800 million. Keys of other lengths are
+    /// `anna.kim7@post.net`, padded with zeros. This works for indices below 819,200,000. Keys of other lengths are
     /// dense.
     #[must_use]
     pub fn addresses() -> Self {
@@ -72,10 +72,13 @@ impl KeySpace {
     }
 
     /// Returns the i-th key in `N` bytes, where `N` is at least 8. A key of 8 bytes is the number itself. A longer key
-    /// has a prefix of eight bytes, then the number, then bytes that depend on the number. One in 256 keys has the same
-    /// prefix, or all keys if they are dense, so that an index that compares only one word fails. In keys of less than
-    /// 16 bytes, the prefix has only the `N` − 8 bytes that the number leaves. Dense keys stay in the order of their
-    /// indices.
+    /// has a prefix of eight bytes, then the number, then bytes that depend on the number. Scrambled keys have only 256
+    /// different prefixes, and dense keys have only one, so that an index that compares only one word fails. In keys of
+    /// less than 16 bytes, the prefix has only the `N` − 8 bytes that the number leaves. Dense keys stay in the order
+    /// of their indices. With [`KeySpace::addresses`], a key of 32 bytes is an address instead.
+    ///
+    /// # Panics
+    /// Panics if the key is an address and `index` is too large for an address.
     #[must_use]
     #[inline]
     pub fn bytes<const N: usize>(&self, index: u64) -> [u8; N] {

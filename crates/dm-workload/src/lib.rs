@@ -1,8 +1,9 @@
 //! Workloads for range indexes: mixes of operations (YCSB's or your own), distributions (exact Zipf, uniform, latest),
 //! keys, and stamped values.
 //!
-//! The next operation of a client depends only on this crate and a seed: with the same [`Plan`], every client
-//! gets the same operations on every index and in every world. No operation allocates memory.
+//! The next operation of a client depends only on this crate and a seed: with the same [`Plan`], every client gets the
+//! same operations on every index and in every world. (The exception is [`OpStream::next_seeing`] with
+//! [`Distribution::Latest`], which also depends on the inserts of other clients.) No operation allocates memory.
 //!
 //! | type | contents |
 //! |---|---|
@@ -22,7 +23,8 @@
 //! key for a count.
 //!
 //! # Invariants
-//! * I1: operations are a function of (workload, client).
+//! * I1: operations are a function of (workload, client), except those of [`OpStream::next_seeing`] with
+//!   [`Distribution::Latest`].
 //! * I2: the clients' numbers of operations add up to the workload's number, and no two clients insert the same key.
 //! * I3: keys of different indices differ, for any number of keys.
 //!

@@ -13,7 +13,7 @@ use crate::error::WorkloadError;
 pub enum OpKind {
     /// Reads one key.
     Get,
-    /// Writes a key that exists.
+    /// Writes a key, if it is present.
     Update,
     /// Writes a loaded key, which may exist or not.
     Upsert,

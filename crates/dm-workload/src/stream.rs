@@ -77,8 +77,9 @@ impl Workload {
     }
 
     /// Sets whether no two clients update the same key. A client then replaces the key that it draws for an update, an
-    /// upsert or a read-modify-write by a loaded key of its own: with `n` clients, every `n`-th key is its own. A hot
-    /// key is replaced by a key that is at least as hot. Other operations keep the keys that are drawn.
+    /// upsert or a read-modify-write by a loaded key of its own: with `n` clients, every `n`-th key is its own. The
+    /// client writes the key that replaces a hot key at least as often as it would write the hot key. Other operations
+    /// keep the keys that are drawn.
     pub fn own_updates(self, own_updates: bool) -> Self {
         Self { own_updates, ..self }
     }

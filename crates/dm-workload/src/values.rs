@@ -43,6 +43,9 @@ impl Values {
     }
 
     /// Fills `value` for a key that is loaded before the run. The value is the same in every run.
+    ///
+    /// # Panics
+    /// Panics if `value` is shorter than 8 bytes.
     pub fn fill_loaded(key: &[u8], value: &mut [u8]) {
         stamp(key, LOADER, 0, value);
     }

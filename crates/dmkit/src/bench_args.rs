@@ -220,7 +220,8 @@ impl Bench {
     /// Returns a point for every combination of the lists.
     ///
     /// # Errors
-    /// Returns a message if an index, a variant or a file cannot be used.
+    /// Returns a message if an index, a variant, a knob or a file cannot be used, or if a cluster should have several
+    /// seeds.
     pub(crate) fn points(&self, registry: &Registry) -> Result<Vec<Point>, String> {
         if self.seeds > 1 && matches!(self.fabric, Fabric::Ib(_)) {
             return Err(
@@ -291,7 +292,7 @@ impl Bench {
         })
     }
 
-    /// Returns each index with each of its variants.
+    /// Returns each requested index with each requested variant.
     fn columns<'a>(&'a self, registry: &'a Registry) -> Result<Vec<(&'a str, &'a str)>, String> {
         let mut columns = Vec::new();
         let every = registry.entries().iter().map(IndexEntry::name);
@@ -315,7 +316,7 @@ impl Bench {
         Ok(columns)
     }
 
-    /// Returns each kind of sharing, with recovery on or off.
+    /// Returns every combination of a kind of sharing and a kind of recovery.
     fn kinds(&self) -> Vec<(Option<Sharing>, bool)> {
         let sharing = match self.rdwc.as_slice() {
             [] => vec![None],

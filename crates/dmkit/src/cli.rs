@@ -13,10 +13,10 @@ use crate::{cluster, main_job, new};
 
 /// Range indexes on disaggregated memory: load, drive, check and compare them on a simulated RDMA testbed.
 ///
-/// Without a command it runs the main job: every shipped index, and the baseline FG+, with small caches on the model
-/// `cx6-roce`, under YCSB C, A, LOAD and E with four client counts each, and C with five sizes of caches. It
-/// checks every value read, prints a table and a sentence for each panel, and writes a page with the curves. This
-/// takes about half a minute on two cores.
+/// Without a command it runs the main job: every index, and the baseline FG+, with small caches on the model
+/// `cx6-roce`, under YCSB C, A, LOAD and E with four client counts each, and C with five sizes of caches. It checks
+/// every value read, prints a table and a sentence for each panel, and writes a page with the curves. This takes about
+/// half a minute on two cores.
 #[derive(Debug, Parser)]
 #[command(name = "dmkit", version, about, max_term_width = 110)]
 pub struct Cli {
@@ -238,10 +238,11 @@ pub(crate) struct Output {
     pub(crate) json: bool,
     /// The directory of all runs. Each run has its own directory in it, named after the time and the command, and
     /// `latest` links to the last measurement. When a point ends, its row is added to rows.jsonl there. At the end of
-    /// the run, index.html, curves.svg, curves.png and rows.csv are written.
+    /// the run, index.html, curves.svg, curves.png and rows.csv are written. `reproduce` writes its files to this
+    /// directory itself.
     #[arg(long, global = true, default_value = "dmkit-out")]
     pub(crate) out: PathBuf,
-    /// Write no plots and no CSV. The rows are still written.
+    /// Write no plots, no CSV and no page of a run. The rows are still written.
     #[arg(long, global = true)]
     pub(crate) no_plot: bool,
     /// Continue an earlier run with the same parameters: run only the points that have no row yet. Without a name,

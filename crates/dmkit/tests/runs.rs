@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 /// A small measurement, in which each point takes a fraction of a second.
 const SMALL: &str = "bench --index sherman --cns 1 --mns 1 --keys 2K --workload c,a";
 
-/// Returns an empty directory for the runs of a test.
+/// Returns the path of a directory for the runs of a test. The directory does not exist yet.
 fn place(name: &str) -> PathBuf {
     let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("runs-{name}"));
     let _ = fs::remove_dir_all(&out);

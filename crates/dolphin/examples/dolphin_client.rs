@@ -5,6 +5,6 @@
 //! cargo run --release -p dm-dolphin --example dolphin_client -- --op get --ops 1000000 [--keys 1000000] [--scan 100]
 //! ```
 //!
-//! The script is [`dm_testkit::OneClient`]. The inner nodes are cached.
+//! The script is [`dm_testkit::OneClient`]. The separators are cached.
 
 dm_testkit::one_client!(dolphin, Dolphin);

@@ -2,9 +2,9 @@
 //!
 //! This crate is a façade. [`Dolphin`] combines a radix tree of separators (`dm-art`), a cache of separators
 //! (`dm-cache`), hierarchical locks (`dm-lock`) and two-stage allocation (`dm-alloc`). A separator's entry has the low
-//! fence key and the address of a leaf. Leaves (`dm-leaf`) are unsorted, have line versions, and store each key as its
-//! distance above the leaf's low fence key. The operations are those of `dm-index`. The crate has no byte offsets and
-//! no retry policy of its own.
+//! fence key and the address of a leaf. Leaves (`dm-leaf`) are unsorted, have line versions, and usually store each key
+//! as its distance above the leaf's low fence key. The operations are those of `dm-index`. The crate has no byte
+//! offsets and no retry policy of its own.
 //!
 //! | operation, separators cached, uncontended | round trips | verbs |
 //! |---|---|---|
@@ -13,8 +13,8 @@
 //! | insert, remove | 2 | \[CAS lock, READ leaf\], \[WRITE entry, CAS unlock\] |
 //! | scan of m leaves | ⌈m/32⌉ | m READs |
 //!
-//! Updates of one leaf do not wait for each other: they share its lock, and only changes of slots exclude
-//! them ([`Options::shared_updates`]; `docs/protocol/dolphin.md`, D9 to D13).
+//! Updates of one leaf do not wait for each other: they share its lock, and only the other kinds of writes exclude them
+//! ([`Options::shared_updates`]; `docs/protocol/dolphin.md`, D9 to D13).
 //!
 //! ```
 //! use dm_index::{Key8, RangeIndex};

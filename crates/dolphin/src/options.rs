@@ -40,9 +40,9 @@ pub struct Options {
     pub hierarchical: bool,
     /// Maximum number of consecutive handovers of a lock between clients of a compute node; 0 for none.
     pub handover_max: u32,
-    /// Whether updates share their leaf's lock, so that no update waits for another one. Changes of slots still hold
-    /// the lock alone. This is turned off if the world lacks masked atomics, if a value takes more than a line, and for
-    /// items. This is a layout option.
+    /// Whether updates share their leaf's lock, so that no update waits for another one. All other writes hold the lock
+    /// alone. This is turned off if the world lacks masked atomics, if an entry takes more than a line, and for items.
+    /// This is a layout option.
     pub shared_updates: bool,
     /// Whether the lock's CAS and the READ are in one chain, if the world executes them in order. (The FAA of a share
     /// and the READ are in one chain in every such world, whatever this option says.)

@@ -36,8 +36,8 @@ use crate::Options;
 /// ```
 pub type Dolphin<K> = Handle<DolphinParts<K>>;
 
-/// The parts of a Dolphin tree: a radix tree of separators, with a lock in each entry, over leaves with packed keys,
-/// whose locks are in the pool's tables.
+/// The parts of a Dolphin tree: a radix tree of separators, with a lock in each entry, over leaves whose locks are in
+/// the pool's tables.
 #[derive(Debug)]
 pub struct DolphinParts<K: KeyBytes> {
     inner: Separators<K, Singles<K>>,

@@ -108,8 +108,9 @@ impl<K: KeyBytes> Parts for RolexParts<K> {
 }
 
 impl<K: KeyBytes> RolexParts<K> {
-    /// Writes a table of all leaves now. [`Handle::collect`] does this if many leaves are missing in the table. Returns
-    /// the number of leaves.
+    /// Writes a table of all leaves now, unless the current table lists exactly these leaves, or no memory node has
+    /// room for another table. [`Handle::collect`] does this if many leaves are missing in the table. Returns the
+    /// number of leaves.
     ///
     /// # Errors
     /// Returns the same errors as any read.

@@ -46,8 +46,8 @@ pub struct Options {
     pub node: NodeSize,
     /// Whether inner nodes store the address of a child in 6 bytes instead of 4. With 4 bytes, a pool of more than
     /// [32](dm_index::NEAR_CHILD_NODES_MAX) memory nodes is refused, and memory beyond the first
-    /// [64 GiB](dm_index::NEAR_CHILD_REACH) of a memory node is not used. Nodes whose size is not a multiple of 1 KiB,
-    /// and trees of items, always use 6 bytes. This is a layout option.
+    /// [64 GiB](dm_index::NEAR_CHILD_REACH) of a memory node is not used. Nodes of [`NodeSize::Span`], nodes whose size
+    /// is not a multiple of 1 KiB, and trees of items, always use 6 bytes. This is a layout option.
     pub far_children: bool,
     /// Lock words per memory node. This is a layout option.
     pub locks_per_node: u32,

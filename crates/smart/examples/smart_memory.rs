@@ -5,7 +5,8 @@
 //! cargo run --release -p dm-smart --example smart_memory -- [--keys 10000000]
 //! ```
 //!
-//! The program fails if a budget is exceeded, or if the cache's own count of bytes differs from the allocator's count.
+//! The program fails if a budget is exceeded, or if the tree's own count of its local bytes differs from the
+//! allocator's count.
 #![expect(clippy::print_stdout, reason = "the program prints counts")]
 
 use std::error::Error;
@@ -24,7 +25,7 @@ const NODES: f64 = 230.0;
 const NODES_KEYS: u64 = 2_000_000;
 /// Bytes of a leaf with a key and a value of 8 bytes each.
 const LEAF: usize = 64;
-/// The allowed difference in bytes between the cache's own count and the allocator's count. The own count includes the
+/// The allowed difference in bytes between the tree's own count and the allocator's count. The own count includes the
 /// handles, which are on the stack here. The allocator's count includes the reference counts of shared data.
 const TOLERANCE: i64 = 4096;
 
@@ -36,7 +37,7 @@ struct Measured {
     cache: u64,
     nodes: u64,
     others: u64,
-    /// The cache's own count minus the bytes that were freed when the cache was dropped.
+    /// The tree's own count of its local bytes minus the bytes that were freed when the tree was dropped.
     difference: i64,
 }
 

@@ -3,15 +3,17 @@
 //! This crate is a façade. By default, [`Smart`] combines lock-free radix levels and a prefix cache (`dm-art`,
 //! `dm-cache`), leaves that are updated in place under a lock word at their end (`dm-art`, `dm-lock`), read delegation
 //! and write combining between the clients of a compute node (`dm-combine`), and two-stage allocation (`dm-alloc`). It
-//! has no byte offsets and no retry policy of its own. Three options turn techniques off, down to the baseline ART of
-//! the paper: [`Options::rear_locks`], [`Options::locked_nodes`] and [`Options::in_place`]. [`Options::compression`]
-//! and [`Options::types`] lead from there to a radix tree without path compression and with one size of nodes.
+//! has no byte offsets and no retry policy of its own. Four options turn techniques off, down to the baseline ART of
+//! the paper: [`Options::rear_locks`], [`Options::locked_nodes`], [`Options::in_place`] and [`Options::rdwc`].
+//! [`Options::compression`] and [`Options::types`] lead from there to a radix tree without path compression and with
+//! one size of nodes.
 //!
 //! | operation, inner nodes cached, uncontended | round trips | verbs |
 //! |---|---|---|
 //! | get | 1 | READ leaf (40 bytes for 8 + 8) |
 //! | get of an absent key | 1 | READ node; 2 if the slot leads to another key's leaf: READ leaf, READ node |
-//! | update, remove | 2 | \[CAS lock, READ leaf\], \[WRITE value or state, WRITE unlock\] |
+//! | update | 2 | \[CAS lock, READ leaf\], \[WRITE value, WRITE unlock\] |
+//! | remove | 2 | \[CAS lock, READ leaf\], \[WRITE state, WRITE unlock\]; CAS slot is not awaited |
 //! | insert into an empty slot | 1 | \[WRITE leaf, CAS slot\]; 2 if leaf and node are on two memory nodes |
 //! | insert beside a leaf | 2 | READ leaf, \[WRITE node, WRITE leaf, CAS slot\]; 3 on two memory nodes; FAA depth if [`Options::depth_slack`] is too small |
 //! | update without [`Options::in_place`] | 3 | READ leaf, \[WRITE leaf, CAS state\], CAS slot |

@@ -39,7 +39,7 @@ pub struct Options {
     /// The index of this cache: the paper's radix index, or its baseline, a hash table of prefixes. The latter needs a
     /// compression that skips no key bytes.
     pub cache_index: PrefixIndex,
-    /// Whether there are local queues in front of the leaves' locks (SMART's E-HOCL).
+    /// Whether there are local queues in front of the locks of leaves and nodes (SMART's E-HOCL).
     pub hierarchical: bool,
     /// Maximum number of consecutive handovers of a lock between clients of a compute node; 0 for none.
     pub handover_max: u32,
@@ -61,8 +61,8 @@ pub struct Options {
     /// The length of a turn of the cache. If memory is reused, a cached node is used for one to two turns.
     pub turn: Nanos,
     /// The number of key bytes that a client adds to the link depth of a new leaf (rule M9). If a leaf moves at most
-    /// that many bytes deeper in a split, the split takes one verb less. In return, proving that a key is absent takes
-    /// a second READ if the key's slot leads to another key's leaf.
+    /// that many bytes deeper in a split, the split takes one verb less. In return, proving that a key is absent may
+    /// take a second READ if the key's cached slot leads to another key's leaf.
     pub depth_slack: u8,
     /// CPU time that a simulator charges.
     pub cpu: CpuCost,

@@ -35,7 +35,7 @@ use crate::Options;
 /// ```
 pub type Smart<K> = Handle<SmartParts<K>>;
 
-/// The parts of a SMART tree: radix nodes, and leaves of one key with a lock each.
+/// The parts of a SMART tree: radix nodes, and leaves of one entry.
 #[derive(Debug)]
 pub struct SmartParts<K: KeyBytes> {
     art: Art<K, Singles<K>>,
@@ -57,7 +57,7 @@ impl<K: KeyBytes> Parts for SmartParts<K> {
     }
 
     fn descriptor(options: &Options) -> Descriptor {
-        // Each option that is off by default has a bit, so the description of a default tree has none of them.
+        // Each switch that differs from its default sets a bit, so the description of a default tree has none of them.
         let switches = [
             options.items,
             !options.rear_locks,
@@ -129,7 +129,7 @@ impl<K: KeyBytes> Parts for SmartParts<K> {
     }
 
     /// Reads the inner nodes on each key's path that are not cached yet, one key after another. If the cache has no
-    /// room for all of these nodes, it keeps those that were read last. No leaf is read. The verbs are metered as
+    /// room for all of these nodes, those that are read last replace others. No leaf is read. The verbs are metered as
     /// housekeeping.
     async fn warm_for<V: Verbs + Control>(
         &self,

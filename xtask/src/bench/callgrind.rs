@@ -9,7 +9,7 @@ use crate::Result;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Code of one function that came from one source file. Inlined code keeps the file in which it was written. Before
-/// [`Profile::place`], a site is one instruction of such code.
+/// [`Profile::place`], a site of the measured program is one instruction of such code.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Site {
     /// The demangled name of the function in the symbol table.

@@ -49,12 +49,12 @@ pub(crate) struct Options {
     /// Print one JSON object per operation, each on a line, instead of tables.
     #[arg(long)]
     json: bool,
-    /// Measure every operation of the indexes in docs/PERFORMANCE.md, and fail if a result differs from
-    /// docs/PERFORMANCE.md by more than 3 %.
+    /// Measure every operation of the indexes in docs/PERFORMANCE.md, and fail if the instructions differ from those
+    /// recorded there by more than 3 %, or the polls by more than 0.005.
     #[arg(long, conflicts_with_all = ["package", "example", "ops", "json"])]
     check: bool,
-    /// Measure every operation, also with verbs that complete when posted, and write the table of docs/PERFORMANCE.md,
-    /// and the table of the functions that get, update and insert spend their instructions in.
+    /// Measure every operation, and get and update also with verbs that complete when posted. Write the table of
+    /// docs/PERFORMANCE.md, and the table of the functions in which get, update and insert spend their instructions.
     #[arg(long, conflicts_with_all = ["check", "package", "example", "ops", "json"])]
     record: bool,
     /// Arguments for the example.

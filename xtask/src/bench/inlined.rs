@@ -20,7 +20,8 @@ use std::{
 };
 use xshell::{Shell, cmd};
 
-/// Returns, for each address of `program`, the innermost function of this workspace, if there is one.
+/// Returns, for each of `addresses` in `program`, the function of this workspace to which the instruction there
+/// belongs, if there is one.
 pub(super) fn own_functions(
     shell: &Shell,
     program: &Path,

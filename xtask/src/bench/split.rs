@@ -17,7 +17,8 @@ use std::collections::BTreeMap;
 pub(super) enum Part {
     /// Index code and the crates that it uses, by crate. A client's CPU does this work on any testbed.
     Client(String),
-    /// The simulator or the loopback, by crate. On a real testbed, the RNIC and the memory node do this work.
+    /// A crate that carries bytes, such as the simulator or the loopback, or the part of dm-sync that is remote memory.
+    /// On a real testbed, the RNIC and the memory node do this work.
     World(String),
     /// Drawing keys, checking values, and the benchmark program itself.
     Harness(String),
@@ -150,7 +151,7 @@ fn function_of(site: &Site, part: &Part, crates: &[String]) -> Function {
     let compiled = plain(&site.function);
     let source = match own_path(&site.file, crates) {
         Some(path) if !site.within.is_empty() => format!("{}::{}", module(path), site.within),
-        // The compiler made these instructions, for example those that save registers.
+        // No function of ours is known, for example because the compiler made these instructions to save registers.
         _ => compiled.clone(),
     };
     Function { compiled, source }

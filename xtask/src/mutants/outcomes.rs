@@ -17,7 +17,8 @@ pub(crate) enum Outcome {
     Unviable,
     /// This test failed, or this program ended with an error.
     Killed(String),
-    /// This program used more CPU time than three times its time without a mutant plus 10 seconds.
+    /// This program exceeded its limit of CPU time, or three times as much wall time. The limit is three times its time
+    /// without a mutant plus 10 seconds, or 120 seconds if the mutant has a build of its own.
     Hung(String),
     /// Every test passed.
     Survived,

@@ -32,7 +32,7 @@ impl Reasons {
         found.map(String::as_str)
     }
 
-    /// Returns the errors of the file: reasons for mutants that no longer exist, and empty reasons.
+    /// Returns the errors of the file: reasons for mutants that no longer exist, and reasons of fewer than 10 bytes.
     pub(crate) fn stale(&self, mutants: &[Mutant]) -> Vec<String> {
         let mut problems = Vec::new();
         for (key, reason) in self.equivalent.iter().chain(&self.cost) {

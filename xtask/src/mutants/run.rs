@@ -37,8 +37,8 @@ pub(crate) fn stamp(programs: &[Program]) -> u128 {
 }
 
 /// Runs every program without a mutant. Returns the time limit of each program with a mutant: three times its time plus
-/// 10 seconds. The measured time is wall time, and the limit applies to CPU time, so a slow run on a busy machine does
-/// not count as a hang.
+/// 10 seconds. The measured time is wall time, and the limit applies to CPU time (a run may take three times as much
+/// wall time), so a slow run on a busy machine rarely counts as a hang.
 pub(crate) fn baseline(programs: &[Program]) -> Result<BTreeMap<usize, Duration>> {
     let mut limits = BTreeMap::new();
     let mut tests = 0;

@@ -153,7 +153,7 @@ pub(crate) const SUBJECTS: &[Subject] = &[
     Subject {
         name: "dm-hopscotch",
         stages: &[
-            // Each of these tests runs the conformance script of all indexes 12 times, which takes seconds.
+            // Each of these tests runs the whole conformance script of the test kit at least once, which takes seconds.
             own_but(
                 "dm-hopscotch",
                 &[

@@ -78,7 +78,7 @@ struct MessageSpan {
 }
 
 impl Tree {
-    /// Copies the files that git tracks, and new files that it does not ignore.
+    /// Reads the files that git tracks, and new files that it does not ignore. The first build writes them to the copy.
     pub(crate) fn copy(root: &Path) -> Result<Self> {
         let listed = Command::new("git")
             .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])

@@ -60,7 +60,8 @@ pub(super) fn forbidden_words(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// Returns whether `line` contains `word` with no letter directly before or after it.
+/// Returns whether `line` contains `word`, and not only as a part of a longer word. If `word` begins or ends with a
+/// mark, any character may stand before or after this mark.
 fn has_word(line: &str, word: &str) -> bool {
     let joined = |a: &str, b: &str| {
         let ends = [a.chars().next_back(), b.chars().next()];

@@ -14,8 +14,8 @@ const ATOMICS: [&str; 2] = ["std::sync::atomic", "core::sync::atomic"];
 const THREADS: [&str; 4] = ["std::sync", "alloc::sync", "core::sync", "std::thread"];
 /// Paths for which library code must use the `Env` of its world.
 const CLOCKS: [&str; 2] = ["Instant::now", "SystemTime::now"];
-/// Crates that may use the clock: worlds with real threads, the control plane of a memory node, and code that waits for
-/// a stopped process.
+/// Crates that may use the clock: worlds with real threads, the control plane of a memory node, the explorer (whose
+/// searches have a time limit), and dm-sync (which waits for a lock that another process holds).
 const HAVE_CLOCKS: [&str; 5] = ["dm-sync", "dm-explore", "dm-loopback", "dm-control", "dm-ib"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {

@@ -1,5 +1,5 @@
-//! Tests that in the steady state an operation on a present key allocates nothing on the compute node, except for hops
-//! and scans.
+//! Tests that in the steady state gets, and inserts, updates and upserts of present keys, allocate nothing on the
+//! compute node.
 
 use chime::{Applied, Key8, Options, RangeIndex, Rdwc};
 use dm_loopback::{Loopback, block_on};

@@ -30,7 +30,7 @@ fn options() -> Options {
     }
 }
 
-/// Polls a future at most this many times, then drops it.
+/// A future that polls `inner` up to `polls` more times, and returns `None` if it is still pending then.
 struct Cut<'f, F> {
     inner: Pin<&'f mut F>,
     polls: u64,
@@ -42,14 +42,15 @@ impl<F: Future> Future for Cut<'_, F> {
         self.polls -= 1;
         match self.inner.as_mut().poll(cx) {
             Poll::Ready(out) => Poll::Ready(Some(out)),
-            // The future is dropped before it is woken again.
+            // The caller drops the future before it is woken again.
             Poll::Pending if self.polls == 0 => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
         }
     }
 }
 
-/// Returns the future's output, or `None` if it was dropped after `polls` polls (at least one).
+/// Polls a future at most `polls` times, then drops it. Returns its output, or `None` if it did not end. `polls` must
+/// not be 0.
 async fn cut<F: Future>(future: F, polls: u64) -> Option<F::Output> {
     let inner = pin!(future);
     Cut { inner, polls }.await
@@ -77,8 +78,8 @@ impl Own {
         }
     }
 
-    /// Runs one operation on one of the client's keys, and drops the operation after `polls` polls. A write writes the
-    /// value of `seed`.
+    /// Runs one operation on one of the client's keys, and drops the operation if it has not ended after `polls` polls.
+    /// A write writes the value of `seed`.
     async fn step(&mut self, index: &impl RangeIndex<Key = Key8>, rng: &mut Rng, polls: u64, seed: u64) {
         let i = rng.below(KEYS) as usize;
         let (key, value) = (self.keys[i], value_of(seed, 16));
@@ -158,7 +159,8 @@ impl Job for Drops {
         };
         let mut rng = Rng::new(self.seed, number as u64);
         for nth in 0..self.operations {
-            // Most operations are dropped during their polls, and some run to their end.
+            // Some operations run to their end. The others are dropped after a few polls if they have not ended by
+            // then.
             let polls = if rng.below(4) == 0 {
                 u64::MAX
             } else {

@@ -1,4 +1,4 @@
-//! Runs the same script with every variant, in every world.
+//! Runs the script of every index on trees with different options. The first two kinds of trees pass it in every world.
 
 use chime::{Options, Rdwc};
 use dm_testkit::{Family, TestKey, WorldKind, conform};

@@ -1,4 +1,4 @@
-//! Runs the script of every index on items of variable length, over hopscotch leaves.
+//! Runs the script of every index on items of variable length, over hopscotch leaves. Also tests exchanges.
 
 use chime::{Chime, Items, Options, Prefix, Variant};
 use dm_index::{Exchange, IndexError, Key8};

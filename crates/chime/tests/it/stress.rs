@@ -23,8 +23,7 @@ fn options(value_bytes: usize) -> Options {
     }
 }
 
-/// Returns a script that inserts and removes keys in waves, so that leaves merge as often as they split, and their
-/// memory is reused.
+/// Returns a script that inserts and removes keys in waves, so that leaves split and merge, and their memory is reused.
 fn waves(operations: u64, seed: u64) -> Stress {
     Stress {
         waves: 4,
@@ -59,8 +58,8 @@ fn threads_on_loopback() {
     loopback(&waves(120_000, 3), 100);
 }
 
-/// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the script, the keys, and
-/// whether memory nodes and compute nodes share machines.
+/// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the script, the keys, some
+/// options, and whether memory nodes and compute nodes share machines.
 fn simulated(seed: u64, operations: u64, cards: Cards) {
     let sim = cards
         .testbed(seed)
@@ -97,7 +96,8 @@ fn simulated_testbeds() {
     }
 }
 
-/// The RNICs promise as little as possible, and clients are suspended.
+/// The RNICs promise less than those of the presets, and clients may be suspended. The seed selects in which ways; with
+/// seed 0, in all of them.
 #[test]
 fn weak_cards() {
     for seed in 0..5 {

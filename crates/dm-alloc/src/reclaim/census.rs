@@ -62,7 +62,8 @@ impl Reclaim {
 }
 
 impl Allocator {
-    /// Learns the word of the census, if it is later than all words before.
+    /// Learns the word of the census, if it is later than all words before. Begins or ends the records of the pools
+    /// accordingly.
     pub(super) fn learn_census(&self, reclaim: &Reclaim, word: CensusWord) {
         reclaim.membership.with(|m| {
             if word.order() <= m.census.order() {
@@ -244,7 +245,8 @@ impl Allocator {
         Ok(epoch)
     }
 
-    /// Returns whether this compute node holds no memory, and runs no operation that may give some back.
+    /// Returns whether this compute node holds no memory, has never fetched any, and runs no operation that may give
+    /// some back.
     pub(super) fn holds_nothing(&self, reclaim: &Reclaim) -> bool {
         let untouched = |pool: &NodePool| pool.is_untouched();
         reclaim.epochs.oldest().is_none()

@@ -7,7 +7,8 @@ use crate::members::Look;
 /// Options for a compute node's part in reclamation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReclaimOptions {
-    /// Time between two announcements, at most a 62nd of a lease. With `Nanos(u64::MAX)` only
+    /// Time between two announcements, at most a 62nd of a lease. It is a quarter of that while a member may soon be
+    /// expelled, or while the counts of sharers are being reset. With `Nanos(u64::MAX)` only
     /// [`collect`](crate::Allocator::collect) announces.
     pub period: Nanos,
     /// Number of operations after which a client prepares its seat again, even if no round is due. It then checks that
@@ -19,9 +20,9 @@ pub struct ReclaimOptions {
     pub looks: u32,
     /// Retry limit for taking a slot; exceeding it is a typed error.
     pub attempts: u32,
-    /// Lets operations begin in the epoch of the last [`Allocator::turn`] instead of the current one. So memory whose
-    /// address a client has read since the turn before the last one is not reused. This is for compute nodes that
-    /// remember addresses and do not check which node is there now.
+    /// Lets operations begin in the latest epoch that was known at the turn before the last [`Allocator::turn`],
+    /// instead of the current epoch. So memory whose address a client has read since that turn is not reused. This is
+    /// for compute nodes that remember addresses and do not check which node is there now.
     ///
     /// [`Allocator::turn`]: crate::Allocator::turn
     pub remembers: bool,
@@ -66,7 +67,8 @@ impl ReclaimOptions {
         }
     }
 
-    /// Returns [`ReclaimOptions::period`], but at most a 62nd of `lease`. With `hurried`, returns a quarter of that.
+    /// Returns [`ReclaimOptions::period`], but at most a 62nd of `lease`. With `hurried`, returns a quarter of that. A
+    /// period of `Nanos(u64::MAX)` is returned unchanged.
     pub(crate) fn period_within(&self, lease: Nanos, hurried: bool) -> Nanos {
         match self.period {
             Nanos(u64::MAX) => self.period,

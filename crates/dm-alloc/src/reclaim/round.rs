@@ -115,7 +115,8 @@ impl Allocator {
         self.give_up(v, reclaim, SURPLUS).await
     }
 
-    /// Announces this compute node and looks at the slots. If the look counts, removes silent members.
+    /// Announces this compute node and looks at the slots. Then removes members that are silent or absent, and does
+    /// this compute node's next step at the gate and in a census, if there is one.
     async fn announce_and_look<V: Verbs + Control>(
         &self,
         v: &V,
@@ -239,8 +240,8 @@ impl Allocator {
             .collect();
         let own = match cas {
             Some(found) if found == word.0 => next,
-            // The CAS has failed, because another client's announcement or an abandoned one has landed. That
-            // announcement suffices until the next round.
+            // The CAS has failed. Either another announcement of this compute node has landed, which suffices until the
+            // next round, or the compute node has lost its slot.
             Some(found) => SlotWord(found),
             None => looks
                 .iter()

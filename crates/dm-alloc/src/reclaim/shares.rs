@@ -175,9 +175,10 @@ impl Allocator {
         Ok(())
     }
 
-    /// Resets the counts of sharers, frees the slots of the marked members, and opens the gate. All other members must
-    /// have answered. Does nothing if the gate has changed since the look, or if clients of this compute node have
-    /// unsettled shares.
+    /// Fences the marked members and frees their locks. Then resets the counts of sharers, frees the slots of these
+    /// members, and opens the gate. All other members must have answered. Stops before the reset if the gate has
+    /// changed since the look, or if clients of this compute node have unsettled shares. Does nothing if the allocator
+    /// has no lock tables.
     async fn reset_shares<V: Verbs + Control>(
         &self,
         v: &V,

@@ -1,4 +1,4 @@
-//! Broken twins of reclamation, which the feature `study` switches on.
+//! Broken twins of reclamation, which can be switched on with the feature `study`.
 
 use super::ReclaimOptions;
 

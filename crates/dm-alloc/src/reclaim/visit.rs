@@ -39,9 +39,10 @@ impl Drop for Pinned<'_> {
 }
 
 impl Allocator {
-    /// Runs `work`, which is a part of a round or of a census, as an operation of its own. Returns `None` if the
-    /// compute node is not a member, or if this client is not enlisted in its group. If `work` fails or is dropped, the
-    /// operation stays announced until this client's requests have landed (R2a).
+    /// Runs `work`, which is housekeeping such as a part of a round or of a census, as an operation of its own. Returns
+    /// `None`, without running `work`, if the compute node is not a member, or if this client is not enlisted in its
+    /// group. If `work` fails or is dropped, the operation stays announced until this client's requests have landed
+    /// (R2a).
     pub(crate) async fn within<V: Verbs, T, E>(
         &self,
         v: &V,

@@ -56,7 +56,7 @@ fn no_block_lies_out_of_reach() {
         matches!(full, AllocError::Exhausted { nodes_tried: 2, .. }),
         "{full}"
     );
-    // Each memory node refused one request for a chunk.
+    // Each memory node has handed out one chunk that ends beyond the limit, and gets no further request.
     assert!(alloc(&v, &a, 1024, None).is_err());
     let stats = a.stats();
     assert_eq!(stats.wasted_bytes, 2 * CHUNK);

@@ -144,8 +144,8 @@ fn addresses(blocks: &[Block]) -> Vec<RemotePtr> {
     blocks.iter().map(|block| block.at).collect()
 }
 
-/// Takes the blocks that were handed out before, from this compute node's free lists and the depots, until the
-/// allocator returns a fresh block.
+/// Takes blocks until the allocator returns a fresh one, and returns those before it. They come from this compute
+/// node's free lists and the depots.
 fn used_before(node: &Node) -> Vec<Block> {
     let mut got = Vec::new();
     loop {

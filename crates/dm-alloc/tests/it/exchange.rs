@@ -49,7 +49,7 @@ fn allocator(superblock: &Superblock, compute_node: u16) -> Allocator {
     Allocator::for_pool(superblock, compute_node, options).chunk_bytes(192 << 10)
 }
 
-/// Gives `count` free blocks to `a`, each with its own incarnation and version.
+/// Gives `count` free blocks to `a`, each with its own version.
 fn spare(v: &Endpoint, a: &Allocator, count: usize) -> BTreeSet<Block> {
     let taken: Vec<_> = (0..count)
         .map(|_| block_on(a.take(v, CLASS, Some(near()))).unwrap())
@@ -84,7 +84,7 @@ async fn take_all(v: &Endpoint, a: &Allocator) -> Vec<Block> {
     }
 }
 
-/// Checks that `blocks` are those of `of`, each once.
+/// Checks that all `blocks` are among `of`, and that none of them occurs twice.
 fn assert_each_once(blocks: &[Block], of: &BTreeSet<Block>) {
     assert!(
         blocks.iter().all(|block| of.contains(block)),
@@ -159,7 +159,7 @@ fn a_full_memory_node_still_has_what_others_give() {
     assert_eq!(got.len(), BATCH);
 }
 
-/// Returns the word that leads to the given-up blocks.
+/// Returns the address of the word that leads to the blocks in the depot.
 fn depot(superblock: &Superblock) -> RemotePtr {
     let area = superblock.members.unwrap();
     area.at

@@ -37,8 +37,9 @@ async fn poll_once(mut future: Pin<&mut impl Future>) {
     .await;
 }
 
-/// Suspends a client that joins. The suspension begins after its first request and lasts for `suspended`. Another
-/// client waits meanwhile. Returns the result of the waiting client and the time that it has waited.
+/// Suspends a client that joins. The suspension begins after the answer to its first request and lasts for
+/// `suspended`. Another client waits meanwhile. Returns the result of the waiting client and the time that it has
+/// waited.
 fn waits(lease: Nanos, suspended: Nanos) -> (Result<(), AllocError>, Nanos) {
     let sim = testbed(lease);
     let (v, w) = (sim.endpoint(0, 0), sim.endpoint(0, 1));

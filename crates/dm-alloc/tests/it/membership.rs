@@ -441,7 +441,7 @@ fn who_remembers_begins_operations_in_the_epoch_of_the_last_turn() {
     assert_eq!(pool.allocator(OPTIONS).turned(), 0);
 }
 
-/// Each flaw does what its name says. Models rely on it.
+/// Three flaws do what their names say. Models rely on it.
 #[test]
 fn flaws_do_what_they_are_called() {
     let pool = pool(3, 7);

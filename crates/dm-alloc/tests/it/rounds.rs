@@ -247,7 +247,7 @@ fn a_dead_compute_node_is_found_in_time_also_while_a_client_is_held_up_in_a_roun
     }
 }
 
-/// While a member has been silent for three quarters of a lease, a round is due four times as often, so that the member
+/// Once a member has been silent for three quarters of a lease, rounds are due four times as often, so that the member
 /// is expelled soon after the end of the lease (R7a).
 #[test]
 fn a_compute_node_announces_more_often_before_it_expels_a_silent_one() {

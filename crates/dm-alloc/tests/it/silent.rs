@@ -21,8 +21,8 @@ const LEASES: [Nanos; 5] = [
 fn allocator(compute_node: u16, flaws: ReclaimFlaws) -> Allocator {
     let at = RemotePtr::new(NodeId(0), 8192).expect("a small offset");
     let options = ReclaimOptions {
-        // With fewer looks than by default, a compute node is found silent sooner, and a beat that wraps looks
-        // unchanged more often.
+        // With fewer looks than the default, silence is detected sooner. With the flaw `beat_bits`, a beat that has
+        // wrapped around is then mistaken for an unchanged one more often.
         looks: 4,
         flaws,
         ..ReclaimOptions::new()

@@ -1,4 +1,4 @@
-//! Tests with bytes that no client writes. Each operation that reads such bytes returns an error that names their
+//! Tests with bytes that no client writes. An operation that cannot use such bytes returns an error that names their
 //! address. No operation panics or runs for ever.
 
 use dm_alloc::Superblock;

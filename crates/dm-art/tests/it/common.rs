@@ -96,8 +96,7 @@ pub(crate) fn poll_times<F: Future>(polls: usize, future: F) -> Option<F::Output
     })
 }
 
-/// Runs `work`. Returns its result, and a list of the counters of this connection by which it has cost anything,
-/// without doorbells.
+/// Runs `work`. Returns its result, and a list of the connection's counters that it has raised, without doorbells.
 pub(crate) fn cost<T>(v: &Endpoint, work: impl Future<Output = T>) -> (T, String) {
     let before = v.meter().counters();
     let out = block_on(work);

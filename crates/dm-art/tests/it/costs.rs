@@ -82,7 +82,7 @@ fn with_slack(depth_slack: u8) -> Setup {
     }
 }
 
-/// Inserts and removes keys so that leaves split, nodes grow and nodes merge. The cache holds all nodes on the path.
+/// Inserts and removes keys so that leaves split, nodes grow and nodes merge. The cache has room for all nodes.
 #[test]
 fn on_one_memory_node() {
     script(
@@ -573,7 +573,7 @@ fn a_node_moves_up_with_one_cas_of_its_header() {
     );
 }
 
-/// A scan reads the nodes of its range in parallel, and no node above the range.
+/// A scan reads the nodes of its range in parallel, and no node that has only keys above the range.
 #[test]
 fn a_scan_reads_no_more_than_it_needs() {
     let world = pool(1);

@@ -92,8 +92,8 @@ fn requests_of_a_dropped_operation_are_awaited_on_every_memory_node() {
     assert_eq!(settling(3), one + 2);
 }
 
-/// Returns whether a compute node finds `key` through an outdated cached node. Since the node was cached, the key was
-/// removed, the leaf's memory was reused for another key, and the key was inserted again.
+/// Returns whether a compute node finds `key` through an outdated cached node. Since the node was cached, the key and
+/// another one were removed, the memory of removed nodes and leaves was reused, and the key was inserted again.
 fn finds_reinserted_key(cache_unpinned: bool) -> Result<bool, IndexError> {
     let pool = pool(1);
     let options = ArtOptions {
@@ -115,7 +115,7 @@ fn finds_reinserted_key(cache_unpinned: bool) -> Result<bool, IndexError> {
     }
     assert_eq!(block_on(reading.get(&key, &mut value)), Ok(true));
     assert_eq!(block_on(writing.remove(&key)), Ok(Applied::Removed));
-    // Each remove awaits the CAS with which the previous remove clears the slot of its leaf.
+    // The last removal leaves one child in the node, so the node is renewed and its memory is retired.
     assert_eq!(block_on(writing.remove(&key)), Ok(Applied::Absent));
     assert_eq!(block_on(writing.remove(&beside[1])), Ok(Applied::Removed));
     for _ in 0..6 {

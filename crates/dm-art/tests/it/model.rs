@@ -49,8 +49,8 @@ fn with_key<A, B>(op: &Op<A>, key: impl Fn(&A) -> B) -> Op<B> {
     }
 }
 
-/// Returns setups with this index of the cache that differ in every other option that changes which verbs an operation
-/// posts.
+/// Returns setups with this index of the cache. They differ in the node sizes, in the size of the cache, in the slack
+/// of link depths, and in whether memory is reused.
 fn setups(cache_index: PrefixIndex) -> Vec<Setup> {
     let shipped = [
         NodeTypes::SHIPPED,

@@ -428,7 +428,7 @@ fn a_removed_leaf_is_unlinked_although_its_slot_was_split() {
     assert!(split > 3, "{split} times the slot was split first");
 }
 
-/// Runs the same race with two inserts. The new node keeps two leaves, so no node is renewed.
+/// Runs the same race with two inserts. The new node keeps two leaves, so the remove renews no node.
 #[test]
 fn a_node_that_keeps_two_leaves_is_not_renewed() {
     let mut split = 0;

@@ -78,7 +78,8 @@ fn inserting_and_removing_all_keys_again_takes_no_more_memory() {
                 );
             }
             for (client, cn) in clients.iter().zip(0..) {
-                // This remove awaits the CAS with which the client's previous remove clears a slot.
+                // During this remove, the CAS with which the client's previous remove clears a slot completes. So the
+                // client retires that leaf when it is dropped.
                 assert_eq!(block_on(client.remove(&key(cn, 0))), Ok(Applied::Absent));
             }
             settle(&trees, &connections);

@@ -631,7 +631,7 @@ fn shrink(entries: &[usize], key: u64, prepare: impl FnOnce(&World, &Toys)) -> (
         block_on(world.entries.shrink(&world.v, &toys, &Key8(key))),
         Ok(())
     );
-    // A merged leaf's keys are found in its left neighbour, both in the cache and by reading.
+    // Neither the cache nor an entry leads to a merged leaf any more.
     let (w, cold) = world.other(LARGE, plain());
     let gone: Vec<u64> = toys
         .leaves

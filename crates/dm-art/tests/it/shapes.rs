@@ -202,7 +202,7 @@ fn a_full_node_gives_way_to_one_with_room_for_a_quarter_more() {
             }
         }
         assert_eq!(met.split_off(1), sizes);
-        // The node is replaced by a smaller one only when one child is left.
+        // The node keeps its size until only one child is left. Then this child takes the place of the node.
         for n in 2..256 {
             tree.take(Key8(n << 48));
         }

@@ -1,4 +1,4 @@
-//! Reads a cluster file. An error message names the file, the line and the key.
+//! Reads a cluster file. An error message names the file and, if they are known, the line and the key.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ use super::{capability, shown};
 
 /// Maximum size of a file in bytes. This is enough for thousands of memory nodes.
 const BYTES_MAX: u64 = 1 << 20;
-/// Maximum number of characters of a parser's error, and below of a path, that a message shows.
+/// Maximum number of characters of a parser's error or of a key, and below of a path, that a message shows.
 const ERROR_MAX: usize = 200;
 const PATH_MAX: usize = 400;
 
@@ -77,8 +77,8 @@ impl ClusterFile {
     /// Reads and checks the file at `path`, and the secret that it names.
     ///
     /// # Errors
-    /// Returns a message that names the file, the line, the key and the problem if the file cannot be read or is
-    /// invalid.
+    /// Returns a message that names the file and the problem if the file cannot be read or is invalid. If the problem
+    /// is in a line, the message names the line too, and the key if the line belongs to one.
     pub fn read(path: &Path) -> Result<Self, String> {
         let named = |e: &dyn fmt::Display| format!("{}: {e}", path.display());
         let mut bytes = Vec::new();
@@ -203,7 +203,7 @@ fn line_of(before: &[u8]) -> usize {
     1 + before.iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// Returns the key whose value is at `at`, or the last key before `at`.
+/// Returns the key of the line of `at`, or the last key before this line if it has none.
 fn key_at(text: &str, at: usize) -> Option<&str> {
     let line_ends = text.get(at..)?.find('\n').map_or(text.len(), |end| at + end);
     let key = |line: &str| line.split_once('=').map(|(key, _)| key.trim().len());

@@ -27,7 +27,8 @@ impl Child {
     /// released in the copy. So the caller must make sure that `work` waits for no lock that another thread may hold.
     ///
     /// # Errors
-    /// Returns the system's error if there can be no further process. `work` was not called then.
+    /// Returns the system's error if there can be no further process, or if standard output cannot be written. `work`
+    /// was not called then.
     pub(super) fn start(work: impl FnOnce() -> io::Result<()>) -> io::Result<Self> {
         // Text that is not written yet would be written by both processes.
         io::stdout().flush()?;
@@ -92,7 +93,8 @@ fn end_with(parent: Pid) {
     }
 }
 
-/// Returns the bytes that `work` returns in a copy of this process. Returns `None` if there can be no further process.
+/// Returns the bytes that `work` returns in a copy of this process. Returns `None` if no copy can be made. `work` was
+/// not called then.
 ///
 /// # Errors
 /// Returns an error if `work` failed, or if the copy was killed.

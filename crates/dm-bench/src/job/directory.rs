@@ -31,7 +31,7 @@ impl RunDirectory {
     /// Creates a directory in `out` that no other run has, and checks that it can be written.
     ///
     /// # Errors
-    /// Returns an error that names the file if the directory or the file cannot be created, locked or written.
+    /// Returns an error that names the path if the directory or the file cannot be created, locked or written.
     pub(super) fn create(out: &Path, name: &str) -> io::Result<Self> {
         let mut run = Self::locked(new_directory(out, name)?, true)?;
         // A full disk may still accept a new file but no data, so write a byte to find out.
@@ -45,7 +45,8 @@ impl RunDirectory {
     /// line, that line is dropped.
     ///
     /// # Errors
-    /// Returns an error that names the file if the file cannot be opened, locked or read, or holds an invalid row.
+    /// Returns an error that names the path if the file cannot be opened, locked, read or shortened, or holds an
+    /// invalid row.
     pub(super) fn resume(out: &Path, which: &str) -> io::Result<(Self, Vec<Row>)> {
         let path = out.join(which);
         // Resolve the link now, because it may point to another run later.
@@ -103,7 +104,7 @@ impl RunDirectory {
         &self.path
     }
 
-    /// Adds a row. If this fails, the file still ends with the previous row.
+    /// Adds a row. If this fails, removes what was written of the row, as far as the system allows it.
     ///
     /// # Errors
     /// Returns an error that names the file and the row if the row cannot be written.

@@ -38,7 +38,7 @@ pub struct Output {
     pub out: PathBuf,
     /// The name of the run's directory, after the time.
     pub name: String,
-    /// Whether plots and the CSV are left out. The rows of a run are still written.
+    /// Whether the plots, the page and the CSV are left out. The rows of a run are still written.
     pub no_plot: bool,
     /// The directory in `out` of a run to continue. Only points without a row there are run. `None` begins a new run.
     pub resume: Option<String>,
@@ -70,7 +70,8 @@ pub fn perform(title: &str, points: &[Point], output: &Output) -> io::Result<boo
 /// Checks the points as [`perform`] does before anything runs.
 ///
 /// # Errors
-/// Returns an error if a point is refused, or if points of one curve have different settings. It names the points.
+/// Returns an error if a point is refused, or if points of one curve have different settings or are the same point. It
+/// names the points.
 pub fn check(points: &[Point]) -> io::Result<()> {
     plan(points, &Origin::here(None)).map(drop)
 }
@@ -255,7 +256,7 @@ struct Records {
     run: RunDirectory,
     log: Option<HistogramLog>,
     rows: Vec<Option<Row>>,
-    /// Whether every point has a row.
+    /// Whether no point has failed.
     good: bool,
     /// The first error of a write to disk.
     failed: Option<io::Error>,
@@ -265,7 +266,7 @@ impl Records {
     /// Records the result of point `i`, or reports its error.
     ///
     /// # Errors
-    /// Returns an error if the row cannot be written. The caller should then run no more points.
+    /// Returns an error if the row or its latencies cannot be written. The caller should then run no more points.
     fn ended(&mut self, i: usize, planned: &Row, result: Result<Finished, RunError>) -> Result<(), ()> {
         let (row, interval) = match result {
             Ok(finished) => finished,
@@ -292,7 +293,7 @@ impl Records {
 /// Reads a file of JSON lines. If `file` is the directory of a run, reads the rows of that run.
 ///
 /// # Errors
-/// Returns an error that names the file and the line.
+/// Returns an error that names the file, and the line if it is not a row.
 pub(crate) fn read_rows(file: &Path) -> io::Result<Vec<Row>> {
     let inner = file.join(ROWS);
     let file = if file.is_dir() { &inner } else { file };
@@ -353,7 +354,8 @@ fn json(rows: &[Row]) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Returns the table, a sentence about each panel, the number of checked values, and the place of the files.
+/// Returns the table, the sentences about panels and deaths, a note if a trace was repeated, the numbers of operations
+/// and of wrong values, and the place of the files.
 fn words(rows: &[Row], files: &str) -> String {
     if rows.is_empty() {
         return String::new();

@@ -1,5 +1,5 @@
-//! Runs points. As many simulations run in parallel as there are cores, and memory for their indexes. Each result is
-//! passed on as soon as it is ready.
+//! Runs points. As many simulations run in parallel as there are cores, as long as the memory holds all of their
+//! indexes. Each result is passed on as soon as it is ready.
 
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};

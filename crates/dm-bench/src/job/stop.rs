@@ -19,7 +19,8 @@ impl Stop {
         let stop = STOP.get_or_init(|| {
             let stop = Self::default();
             let told = stop.clone();
-            // If the program has its own handler, that handler stays and alone decides what happens.
+            // If the program has already set a handler with `ctrlc`, that handler stays and alone decides what happens.
+            // Any other handler is replaced.
             let _kept = ctrlc::set_handler(move || told.signal());
             stop
         });

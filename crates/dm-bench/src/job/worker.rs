@@ -22,7 +22,7 @@ use crate::run::{Ready, bad};
 /// A worker, seen from the command.
 #[derive(Debug)]
 pub(super) struct Worker {
-    /// `None` when there are no more runs.
+    /// `None` when there are no more runs, or when the worker has died.
     numbers: Option<PipeWriter>,
     results: PipeReader,
     child: Option<Child>,

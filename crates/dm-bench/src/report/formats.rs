@@ -91,7 +91,7 @@ pub fn write_json_lines(rows: &[Row], mut to: impl Write) -> Result<(), RowError
 /// Reads the rows that [`write_json_lines`] wrote. Skips empty lines.
 ///
 /// # Errors
-/// Returns [`RowError::Line`] for the first line that is not a row.
+/// Returns [`RowError::Line`] for the first line that is not a row, and [`RowError::Io`] if `from` cannot be read.
 pub fn read_json_lines(from: impl BufRead) -> Result<Vec<Row>, RowError> {
     let mut rows = Vec::new();
     for (line, text) in (1..).zip(from.lines()) {

@@ -29,7 +29,7 @@ impl HistogramLog {
         Ok(Self(file))
     }
 
-    /// Returns the line of a point's latencies.
+    /// Returns the log's line that holds a point's latencies.
     ///
     /// # Errors
     /// Returns an error if the histogram cannot be encoded.

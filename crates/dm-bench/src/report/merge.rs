@@ -12,7 +12,7 @@ use crate::cluster::Machine;
 /// read.
 ///
 /// # Errors
-/// Returns an error if a file cannot be read, or if the rows are not those of all machines of a run.
+/// Returns an error if a file cannot be read or written, or if the rows are not those of all machines of a run.
 pub fn merge(files: &[PathBuf], output: &Output) -> io::Result<bool> {
     let mut rows = Vec::new();
     for file in files {

@@ -86,7 +86,7 @@ fn check_after(rows: &[Row], earlier: &[usize], at: usize) -> Result<(), MixedRo
     {
         mixed(other, |column| column.name == "cache_limit_bytes")?;
     }
-    // A row that combines several seeds covers consecutive seeds, beginning with its own.
+    // A row that combines several seeds is taken to cover consecutive seeds, beginning with its own.
     let seeds = |row: &Row| row.seed..row.seed.saturating_add(row.seeds.max(1));
     let again = find(&|other| {
         let (ours, theirs) = (seeds(row), seeds(other));

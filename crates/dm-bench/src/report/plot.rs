@@ -1,5 +1,5 @@
-//! Throughput-latency curves: one panel per mix and one colour per series. p50 is solid and p99 is dashed, on one
-//! logarithmic axis.
+//! Curves of latency over throughput: one chart for each panel, and one colour for each series. p50 is solid and p99 is
+//! dashed, on one logarithmic axis. Panels along the cache sizes or over time show only the throughput.
 //!
 //! The program contains the font for bitmaps (DejaVu Sans, a free font, from the `dejavu` crate), so that it draws the
 //! same picture on a machine without fonts or fontconfig. The SVG names the generic family `sans-serif`.
@@ -38,7 +38,7 @@ const GRID: RGBColor = RGBColor(222, 222, 222);
 
 const FAINT: RGBColor = RGBColor(243, 243, 243);
 
-/// The size of a panel in units. A unit is one in an SVG, and [`PNG_ZOOM`] pixels in a bitmap.
+/// The size of a panel in units. A unit is one pixel of an SVG, and [`PNG_ZOOM`] pixels of a bitmap.
 const PANEL: (i32, i32) = (520, 420);
 const COLUMNS_MAX: usize = 3;
 const TITLE_HEIGHT: i32 = 66;
@@ -230,7 +230,8 @@ impl<'a> Curves<'a> {
     }
 }
 
-/// Returns the source of the figures: the name of the model, or the clock.
+/// Describes the rows: whether they are measured or modelled, their worlds, the distributions and numbers of their
+/// keys, and the range of their numbers of clients.
 pub(super) fn facts(rows: &[Row]) -> String {
     let nature = match rows.iter().filter(|row| row.simulated).count() {
         0 => "measured",
@@ -507,7 +508,7 @@ fn count(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
-/// Formats a count in millions, for example 60 M instead of 60000000.
+/// Formats a count. A multiple of a million is shown in millions, for example as 60 M.
 fn millions(count: u64) -> String {
     if count > 0 && count.is_multiple_of(1_000_000) {
         format!("{} M", count / 1_000_000)
@@ -542,7 +543,7 @@ fn colour(place: usize) -> RGBColor {
     COLOURS[place % COLOURS.len()]
 }
 
-/// Returns the full name of YCSB's letters.
+/// Returns the full name of a YCSB workload, and any other name as it is.
 pub(super) fn mix_title(workload: &str) -> String {
     match workload {
         "a" | "b" | "c" | "d" | "e" | "f" => format!("YCSB {}", workload.to_ascii_uppercase()),

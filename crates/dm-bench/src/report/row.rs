@@ -91,7 +91,7 @@ row! {
     kills: String, "", Setting;
     /// The length of the slices of `timeline`; 0 if there are none.
     slice_us: f64, "µs", Setting;
-    /// Settings that the command line cannot make: addresses, by-thread, steady, least=NANOSECONDS.
+    /// Settings that the command line cannot make: addresses, own-updates, by-thread, steady, least=NANOSECONDS.
     mode: String, "", Setting;
     /// The seed of the run, or the first one of several seeds.
     seed: u64, "", Seed;
@@ -106,7 +106,8 @@ row! {
     /// The confidence interval of the throughput.
     mops_ci95: Option<f64>, "million operations per second", Figure(Interval);
     /// The throughput at which the busiest resource of the testbed would be busy all the time, if an operation used it
-    /// for as long as in this run, between the end of the warm-up and the moment when the first client stopped.
+    /// for as long as in this run. If the run is steady, or has a warm-up or a duration, only the time between the end
+    /// of the warm-up and the moment when the first client stopped is considered.
     bound_mops: Option<f64>, "million operations per second", Figure(Mean);
     /// The busiest resource.
     bound_by: Option<String>, "", Figure(First);
@@ -158,7 +159,8 @@ row! {
     /// The number of operations, including the warm-up, divided by the operations of the trace. If it is above 1,
     /// clients have begun the trace again. Without a trace it is 0.
     trace_passes: f64, "", Figure(Mean);
-    /// Reads that returned a value which is not one whole write of their key. If this is not 0, the row is invalid.
+    /// Operations with a wrong answer, such as a value that is not one whole write of its key, or a loaded key that is
+    /// missing. If this is not 0, the row is invalid.
     wrong_values: u64, "reads", Figure(Sum);
     /// Operations that ended in an error. If no compute node dies, the first error ends the run.
     failed_ops: u64, "operations", Figure(Sum);
@@ -175,11 +177,11 @@ row! {
     timeline: String, "", Figure(First);
     /// The world's promises and assumptions, separated by `; `.
     assumptions: String, "", Setting;
-    /// The number of the client machine that measured the row, and the number of machines; empty if one row covers all
-    /// machines.
+    /// The client machine of a cluster that measured the row, as `number/machines`; empty in other worlds, and if the
+    /// row combines all machines.
     machine: String, "", Setting;
     /// The latencies of this machine as `nanoseconds:count`, for combining them with those of the other machines; empty
-    /// if one row covers all machines.
+    /// if `machine` is empty.
     latencies: String, "", Figure(First);
     /// dmkit's version.
     version: String, "", Setting;

@@ -126,7 +126,8 @@ fn within(mean: f64, half: Option<f64>) -> String {
     }
 }
 
-/// Formats three significant digits.
+/// Formats a number with three significant digits, but with at most three decimals, and with every digit before the
+/// decimal point.
 pub fn figure(figure: f64) -> String {
     let decimals = match figure.abs() {
         0.0 => return "0".to_owned(),
@@ -136,7 +137,7 @@ pub fn figure(figure: f64) -> String {
         _ => 3,
     };
     let text = format!("{figure:.decimals$}");
-    // Thousands are grouped, because latencies reach tens of thousands of microseconds.
+    // From 10,000 on, the last three digits are set apart, because latencies reach tens of thousands of microseconds.
     match text.len() {
         5.. if decimals == 0 => format!("{} {}", &text[..text.len() - 3], &text[text.len() - 3..]),
         _ => text,

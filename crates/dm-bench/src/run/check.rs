@@ -10,7 +10,8 @@ impl Point {
     /// it first finishes what dead clients have left in the index.
     ///
     /// # Errors
-    /// Returns [`RunError`] if the world could not be made, if the index can't be opened, or if a verb failed.
+    /// Returns [`RunError`] if the world could not be made or is the simulator, if the index can't be opened or has no
+    /// check, or if a verb failed.
     pub fn check_index(&self, sweeps: bool) -> Result<Checked, RunError> {
         match &self.setting.fabric {
             Fabric::Loopback => {

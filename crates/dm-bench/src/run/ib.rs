@@ -199,7 +199,8 @@ impl Point {
     /// Creates or opens the index of a cluster, and returns a description from its superblock.
     ///
     /// # Errors
-    /// Returns [`RunError`] if the fabric is not a cluster, or if the index cannot be created or opened.
+    /// Returns [`RunError`] if the fabric is not a cluster, if the index cannot be created or opened, or if its
+    /// superblock cannot be read.
     pub fn describe(&self, before: Before) -> Result<String, RunError> {
         let Fabric::Ib(cluster) = &self.setting.fabric else {
             return Err(bad("which cluster: --fabric ib:cluster.toml"));

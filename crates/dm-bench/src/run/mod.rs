@@ -30,7 +30,8 @@ pub enum RunError {
     Index(IndexError),
     /// The setting was refused.
     Refused(Refusal),
-    /// The setting cannot be measured, or its world could not be made.
+    /// Another reason, as a message: for example, the world could not be made, or no operation ended in the measured
+    /// time.
     Bad(String),
     /// The code of the index or of the harness panicked, with this message.
     Panicked(String),
@@ -83,8 +84,9 @@ impl Point {
     /// Runs the point, on this thread if its world is the simulator.
     ///
     /// # Errors
-    /// Returns [`RunError`] if the setting is refused, if the world or the index cannot be made, or if an operation
-    /// fails. Wrong values are not an error: [`Measured`] counts them.
+    /// Returns [`RunError`] if the setting is refused, if the world or the index cannot be made, if no operation is
+    /// counted, or if an operation fails. In a run in which compute nodes die, [`Measured`] counts failed operations
+    /// instead. It also counts wrong values, which are not an error.
     pub fn run(&self) -> Result<Measured, RunError> {
         self.run_with(&ProgressBar::hidden())
     }
@@ -219,7 +221,7 @@ pub(crate) async fn load<V: Verbs + Control, I: BenchIndex>(
     Ok(handle)
 }
 
-/// Builds the result of a run. `handles` has the handles of all compute nodes.
+/// Builds the result of a run. `handles` has the handles of all compute nodes that this process runs.
 fn measured<I: BenchIndex>(
     setting: &Setting,
     tally: Tally,

@@ -26,7 +26,8 @@ struct Loaded<I> {
     handles: Rc<[I]>,
 }
 
-/// Loads the index. The result depends only on [`Setting::of_load`] and on the size of the memory.
+/// Loads the index. If no compute node dies, the result depends only on [`Setting::of_load`] and on the size of the
+/// memory.
 pub(super) fn load_index<I: BenchIndex>(
     driver: &Driver<I>,
     setting: &Setting,
@@ -178,10 +179,10 @@ fn opened<I: BenchIndex>(driver: &Driver<I>, setting: &Setting, sim: &Sim) -> Re
 /// Lower bound of the bytes of a cached node, in any cache.
 const NODE_BYTES_MIN: u64 = 8;
 
-/// Brings the caches of all compute nodes into their steady state. The first compute node reads all inner nodes. If
-/// they do not all fit, it then reads the nodes of its hottest keys, and after these the nodes of keys drawn as for
-/// operations. (With hot keys alone, the cache would be better than after real operations.) Finally it learns which
-/// keys are hot. The other compute nodes copy its state.
+/// Brings the caches of all compute nodes into their steady state. The first compute node fills its cache with inner
+/// nodes. If the cache is then nearly full, it reads the nodes of its hottest keys, and after these the nodes of keys
+/// drawn as for operations. (With hot keys alone, the cache would be better than after real operations.) Finally it
+/// learns which keys are hot. The other compute nodes copy its state.
 fn warm<I: BenchIndex>(
     setting: &Setting,
     plans: &Plans,

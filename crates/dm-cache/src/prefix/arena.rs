@@ -1,5 +1,5 @@
-//! The memory of packed images: chunks that are filled from the front. A chunk is compacted when a large part
-//! of it is dead.
+//! The memory of packed images: chunks that are filled from the front. A chunk is compacted when this makes enough of
+//! it free.
 //!
 //! An image keeps its number as long as it is cached, but it may be moved. Code that holds the number looks up the
 //! place. Therefore blocks of any size lie next to each other without gaps, and the memory of an evicted image can be

@@ -21,9 +21,9 @@ pub(super) struct Images {
     pub(super) packed: Vec<u8>,
 }
 
-/// Maximum size of the buffer that a cache keeps for packing. Most images fit into it.
+/// Maximum size in bytes of the buffer that a cache keeps for packing. Most images fit into it.
 const PACKED_MAX: usize = 512;
-/// Caches smaller than this keep no buffer.
+/// Caches with a budget of fewer bytes keep no buffer.
 const PACKED_FROM: u64 = 64 << 10;
 
 impl Images {
@@ -147,7 +147,7 @@ impl Images {
         Entry::new(types, &about).with_slots(bytes.map(|(place, &byte)| self.slot(slots, place, byte)))
     }
 
-    /// Returns whether an image equals its node as it has just been read.
+    /// Returns whether an image has the branch, the incarnation and the slots of its node as it has just been read.
     pub(super) fn says(
         &self,
         view: View<'_>,

@@ -52,7 +52,7 @@ pub(super) trait Index {
             let Some(new) = image.or_else(|| images.arena.number(limit)) else {
                 return false;
             };
-            // An eviction may free another number, which the image must then contain.
+            // An eviction may free another number. The image then gets this number, and must contain it.
             if number.replace(new) != Some(new) {
                 pack(entry, new, spare, images.leaf_lines, &mut packed);
             }
@@ -84,7 +84,8 @@ pub(super) trait Index {
         self.keep(Some(image), &entry, spare, &kept).is_some()
     }
 
-    /// Stores `word` in slot `index` of an image, or removes the image if it cannot store the word.
+    /// Stores `word` in slot `index` of an image, or removes the image if it cannot store the word. Does nothing if the
+    /// image lacks slots in front of `index`.
     fn learn_slot(&mut self, image: u32, index: usize, word: SlotWord) {
         let Some(view) = self.images().view(image) else {
             return;
@@ -126,7 +127,7 @@ pub(super) trait Index {
         // Small images grow slot by slot: copying them is cheap, and most images are small.
         let spare = view.len() / 16 + 1;
         let mut copy = core::mem::take(&mut self.images_mut().packed);
-        // The view is fetched again, because the buffer was taken out of the tree.
+        // The view is fetched again, because the buffer was taken out of the images.
         if let Some(view) = self.images().view(image) {
             view.copy_with(spare, &mut copy);
         }

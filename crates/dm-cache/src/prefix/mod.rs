@@ -94,13 +94,14 @@ pub struct PrefixHit {
     pub find: Find,
     /// The number of slots that have a child.
     pub children: usize,
-    /// The slot that points to the node. It is `None` for the root, and with a hash index if no cached image has it.
+    /// The slot that points to the node. It is `None` for the root, and with a hash index if the deepest cached image
+    /// above the node does not have this slot.
     pub link: Option<CachedSlot>,
-    /// The child in the key's slot, if the child is cached but the key does not have its prefix. A hash index does not
-    /// find such a child.
+    /// The first byte in which the key differs from the prefix of the child in its slot, if this child is cached and
+    /// the key does not have its prefix. A hash index does not find such a child, so it returns `None`.
     pub apart: Option<Apart>,
-    /// Whether the prefixes of the cached nodes on the path, and of the child in `apart`, have bytes that the images do
-    /// not hold. If so, the key may differ from them in these bytes.
+    /// Whether the prefix of a cached node on the path, or of the child that `apart` is about, has bytes that the image
+    /// does not hold. If so, the key may differ from the prefix in these bytes.
     pub skipped: bool,
 }
 
@@ -221,7 +222,7 @@ pub struct Since<'c> {
 }
 
 impl Since<'_> {
-    /// Returns the operation's age in turns. The caller must hold the cache's lock.
+    /// Returns the operation's age in turns, at most 2. The caller must hold the cache's lock.
     fn age(&self) -> u8 {
         self.cache.turns().wrapping_sub(self.turns).min(2) as u8
     }
@@ -289,7 +290,8 @@ impl PrefixCache {
     }
 
     /// Returns the deepest node on `key`'s path whose image is cached and valid. With a radix index, all images above
-    /// it are cached and valid too, and this returns `None` if not even the root has a valid image.
+    /// it must be cached and valid too, except that the root's image may have expired. Returns `None` if there is no
+    /// such node.
     pub fn lookup(&self, key: &[u8]) -> Option<PrefixHit> {
         self.content
             .with_read(|content| either!(content, index => index.lookup(&self.types, key)))
@@ -297,7 +299,8 @@ impl PrefixCache {
 
     /// Returns the leaf to which the deepest cached node on `key`'s path points for the key, and the position
     /// of the key byte by which this node's slots differ. Most lookups need no other part of a [`PrefixHit`].
-    /// Returns `None` if the node points to anything else, or if an image on the path is no longer valid.
+    /// Returns `None` if the node points to anything else, or, with a radix index, if an image on the path is no longer
+    /// valid.
     #[inline]
     pub fn leaf(&self, key: &[u8]) -> Option<(RemotePtr, u8)> {
         self.content

@@ -470,8 +470,8 @@ impl Edit<'_> {
         true
     }
 
-    /// Inserts a slot with a child at `place`. Returns `false` if there is no room, or if the image must be
-    /// packed in another form.
+    /// Inserts a slot with a child at `place`. Returns `false` if the word has no child, if there is no room, or if the
+    /// image must be packed in another form.
     pub(super) fn insert(&mut self, place: usize, word: SlotWord, leaf_lines: u8) -> bool {
         let view = self.view();
         let (len, spare) = (view.len(), self.0[17]);

@@ -95,7 +95,7 @@ impl Table {
         // The low bits of a product depend on the low bits of the bytes alone.
         let hash = (hash ^ hash >> 32) as usize;
         let [narrow, wide] = [round, round + 1].map(|bits| hash & ((1 << bits) - 1));
-        // The buckets in front of this round's end have been split.
+        // If the wide bucket does not exist yet, its images are still in the narrow one.
         Some(if wide < self.heads.len() { wide } else { narrow })
     }
 
@@ -240,7 +240,7 @@ impl Table {
         let prefix = key
             .get(..branch)
             .filter(|_| branch < key.len().min(KEY_BYTES_MAX));
-        // The key has the part of the prefix that the header holds.
+        // The key must have the part of the prefix that the header holds.
         let prefix = prefix.filter(|prefix| prefix.ends_with(header.partial()));
         age < EXPIRED && prefix.is_some_and(|prefix| self.admit_at(types, prefix, image, age))
     }
@@ -455,7 +455,8 @@ impl Index for Table {
         if self.heads.is_empty() {
             return None;
         }
-        // While other images are evicted, chains change. The image is packed before that, so it is in no chain.
+        // Evictions change the chains, but the packed image already contains its link. So the image leaves its chain
+        // first.
         image.into_iter().for_each(|image| self.leave(image));
         let new = self.store(image, entry, spare, kept);
         new.or(image).into_iter().for_each(|image| self.enter(image));
@@ -464,8 +465,8 @@ impl Index for Table {
 }
 
 impl Fingerprint for Table {
-    /// Covers the cached images. Their use bits are covered only near the budget, where they decide which image is
-    /// evicted.
+    /// Covers the cached images. Their use bits are covered only if the images take more than half of the budget,
+    /// because only then may they decide which image is evicted.
     fn fingerprint(&self) -> u64 {
         let tight = self.images.arena.bytes() * 2 > self.images.budget();
         let all = (0..self.heads.len()).flat_map(|bucket| self.chain(Some(bucket)));

@@ -28,7 +28,7 @@ struct Way<'a> {
     byte: u8,
     place: Result<usize, usize>,
     apart: Option<Apart>,
-    /// Whether an image on the path, or the one that is apart, does not hold its whole prefix.
+    /// Whether the prefix of an image on the path, or of the child in `apart`, has bytes that the image does not hold.
     skipped: bool,
 }
 
@@ -163,7 +163,7 @@ impl Tree {
         Some((self.hit(types, way)?, below))
     }
 
-    /// Returns a leaf below the node at `at`, on `key`'s path. Every image above the leaf is valid.
+    /// Returns a leaf below the node at `at`, on `key`'s path. Every image from this node down to the leaf is valid.
     pub(super) fn leaf_below(&self, key: &[u8], at: RemotePtr) -> Option<RemotePtr> {
         let young = |image| self.images.arena.age(image) < EXPIRED;
         let way = self.walk(key, |view, image| view.at() != at.raw() && young(image))?;
@@ -390,7 +390,7 @@ impl Tree {
             return;
         };
         let byte = word.partial();
-        // The old image is unlinked first, so that `learn` does not remove it.
+        // The old image is unlinked first, so that `learn_slot` does not remove it.
         let old = self.kid(types, parent, byte);
         if let Some(Ok(place)) = self
             .images
@@ -448,8 +448,7 @@ impl Tree {
             {
                 self.take_off(old, place);
             }
-            // If another image is linked in the slot already, it is unlinked first. Otherwise it would stay in memory
-            // for ever.
+            // If another image was linked in the slot, it is removed now. Otherwise it would stay in memory for ever.
             let other = self.kid(types, new, byte);
             self.hang_into(new, byte, kid);
             if other != kid {
@@ -546,8 +545,8 @@ impl Index for Tree {
 }
 
 impl Fingerprint for Tree {
-    /// Covers the cached images. Their use bits are covered only near the budget, where they decide which image is
-    /// evicted.
+    /// Covers the cached images. Their use bits are covered only if the images take more than half of the budget,
+    /// because only then may they decide which image is evicted.
     fn fingerprint(&self) -> u64 {
         let mut live: Vec<(u64, u64)> = Vec::new();
         let mut loose = vec![self.root];

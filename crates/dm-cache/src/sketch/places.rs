@@ -14,9 +14,10 @@ const FAR_BITS: u32 = 40;
 
 /// The addresses of leaves, by number.
 ///
-/// Each address takes four bytes as long as all offsets lie within one GiB. When a leaf is added whose offset lies
-/// outside, all addresses are converted to six bytes each, which suffices for offsets below 64 TiB. Leaves that are not
-/// at a multiple of 64 bytes, or that are on memory nodes from number 256 on, cannot be stored.
+/// Each address takes four bytes as long as all offsets lie in the GiB around the leaf for which the list was made.
+/// When a leaf is added whose offset lies outside, all addresses are converted to six bytes each, which suffices for
+/// offsets below 64 TiB. Leaves that are not at a multiple of 64 bytes, or that are on memory nodes from number 256 on,
+/// cannot be stored.
 #[derive(Debug, Hash)]
 pub(super) enum Places {
     /// 8 bits for the memory node, and 24 bits for the units from `base` on.

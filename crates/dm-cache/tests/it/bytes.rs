@@ -1,4 +1,4 @@
-//! Compares `IndexCache::bytes` with an allocator that counts.
+//! Compares the caches' own counts of bytes with an allocator that counts.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on stops")]
 
 use core::cell::Cell;

@@ -1,5 +1,5 @@
-//! Tests of eviction, for different sets of keys: the budget holds, images in use stay, and a refused node evicts few
-//! others.
+//! Tests of eviction, for different sets of keys: the budget holds, images in use stay, and higher levels are evicted
+//! last.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on stops")]
 
 use dm_cache::{Admitted, IndexCache, NodeImage};

@@ -126,11 +126,11 @@ fn check_lookups(cache: &IndexCache<u64>, model: &[Node], key: u64, max: usize) 
 #[derive(Clone, Debug)]
 enum Op {
     Admit(Node),
-    /// Reports the result of the lookup that was this many lookups ago as stale. It may have been reported before.
+    /// Reports the hit that was this many hits ago as stale. It may have been reported before.
     Invalidate(usize),
     Look(u64, usize),
-    /// Adds this child to the node that was cached this many nodes ago, at this distance above the node's low. The last
-    /// two numbers are added to the incarnation and to the number of entries, to make them wrong.
+    /// Adds this child to the node that was offered this many nodes ago, at this distance above the node's low. The
+    /// last two numbers are added to the incarnation and to the number of entries, to make them wrong.
     Add(usize, u64, RemotePtr, u32, usize),
     Clear,
 }

@@ -34,8 +34,8 @@ pub(crate) fn image(
     }
 }
 
-/// Returns a cache of a root with two children. At byte 1 there is a node that skips bytes 2 and 3 ("ab") and has
-/// leaves at `x` and `y`; at byte 2 there is a leaf.
+/// Returns a cache of a root with two children. In the slot of byte 1 there is a node whose header holds the next two
+/// bytes ("ab"), with leaves at `x` and `y`. In the slot of byte 2 there is a leaf.
 fn small(budget: u64) -> PrefixCache {
     let cache = PrefixCache::new(TYPES, budget);
     let root = RadixHeader::new(0, 3, &[]);
@@ -322,7 +322,7 @@ fn random_keys_take_little_more_than_their_slots() {
     }
     let per_key = cache.bytes() as f64 / (NODES * KEYS) as f64;
     assert!((9.0..=13.6).contains(&per_key), "{per_key} bytes a key");
-    // All of the nodes are found again.
+    // The nodes with two or three keys are cached too.
     assert!(cache.nodes() > 30 * NODES as usize);
 }
 

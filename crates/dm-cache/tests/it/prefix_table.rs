@@ -22,8 +22,8 @@ fn direct(words: &[SlotWord]) -> Vec<SlotWord> {
     all
 }
 
-/// Returns a cache of a node at byte 1 that skips bytes 2 and 3 ("ab") and has leaves at `x` and `y`. With `root`, it
-/// also has the root, which has a leaf at byte 2.
+/// Returns a cache of a node for byte 1 whose header holds the next two bytes ("ab"), with leaves at `x` and `y`. With
+/// `root`, it also has the root, which has a leaf at byte 2.
 fn small(budget: u64, root: bool) -> PrefixCache {
     let cache = table(budget);
     let node = RadixHeader::new(1, 1, b"ab");
@@ -178,8 +178,8 @@ fn any_image_may_be_evicted_and_used_ones_stay() {
 /// A node of a tree: a key on its path, its line and header, and its words.
 type Node = ([u8; 32], u64, RadixHeader, Vec<SlotWord>);
 
-/// Appends the node of these keys (ascending, at least two), and the nodes below, to `nodes`. Returns the slot that
-/// points to the node. `from` is the first byte that the path does not determine.
+/// Appends the node of these ascending keys, and the nodes below, to `nodes`. Returns the slot that points to the node.
+/// If there is only one key, returns the slot of its leaf. `from` is the first byte that the path does not determine.
 fn build(keys: &[[u8; 32]], from: usize, nodes: &mut Vec<Node>) -> SlotWord {
     let [first, .., last] = keys else {
         return leaf(keys[0][from - 1], 1_000_000 + u64::from(keys[0][31]));
@@ -256,7 +256,7 @@ fn a_radix_index_holds_more_nodes_of_string_keys_than_a_hash_index() {
         "{more} bytes more, at least {least}"
     );
 
-    // With a quarter and with half of the memory for all nodes, the radix index has a third more of them.
+    // With a quarter and with half of the memory for all nodes, the radix index has about 30 percent more of them.
     let counts = [4, 2].map(|part| {
         let budget = radix.bytes() / part;
         [PrefixIndex::Radix, PrefixIndex::Hash].map(|index| filled(index, budget, &nodes).nodes())

@@ -72,7 +72,7 @@ fn readers_get_only_what_was_written() {
             1 + random(&mut rng) % 40,
         );
     }
-    // Some images are cached again, so that a reader that starts late finds something too.
+    // An image of all keys is cached at the end, so that a reader that starts late finds something too.
     admit(&cache, 0, KEYS / STEP);
     stop.store(true, Ordering::Relaxed); // Relaxed: as above.
     for reader in readers {

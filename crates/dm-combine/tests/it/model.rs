@@ -57,7 +57,7 @@ struct Run<'f> {
     tasks: [Option<Ran<'f>>; CLIENTS],
     history: History<KvOp<u64, u32>, KvRet<u32>>,
     now: u64,
-    /// The last value that was written. Every write has a different value.
+    /// The number of operations that have begun. A write writes this number, so all written values differ.
     value: u32,
 }
 

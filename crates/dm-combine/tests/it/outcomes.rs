@@ -183,7 +183,7 @@ fn a_dropped_follower_leaves_nothing_behind() {
         let (mut second, mut fourth) = (second, fourth);
         gate.reply(0, Ok(REPLACED));
         assert_eq!((first.step(), fourth.step()), (Some(Ok(REPLACED)), None));
-        // A waiter of a closed epoch is dropped. The other waiter has its result, but was not polled yet.
+        // A waiter of a closed epoch is dropped. The other one still gets its result.
         drop(third);
         gate.reply(1, Ok(REPLACED));
         assert_eq!(fourth.step(), Some(Ok(REPLACED)));

@@ -330,7 +330,7 @@ fn said() -> impl Strategy<Value = Message> {
     ]
 }
 
-/// The actions of three peers.
+/// An action of one of three peers.
 #[derive(Clone, Debug)]
 enum Step {
     Greet(usize),

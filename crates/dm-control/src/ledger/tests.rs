@@ -176,7 +176,7 @@ fn a_fence_shuts_the_port_first_and_outlives_the_connection() {
         Answer::Joined { epoch: 2, .. }
     ));
     assert_eq!(attach_by(&mut l, d, doomed, token), Answer::Fenced);
-    // A late fence of an earlier holder does not affect the next holder.
+    // The node returns the epoch of the latest holder.
     let latest = Request::Holder {
         client: doomed.client,
     };

@@ -73,7 +73,8 @@ pub struct Explore {
 const UNEXPECTED: u8 = 1;
 const UNKNOWN: u8 = 2;
 const NOT_RUN: u8 = 3;
-/// If there are more cases than this, only one line per shape is printed.
+/// If there are more cases than this, the text output leaves out the cases that hold, and the cases after the first
+/// counterexample.
 const LISTED_MAX: usize = 40;
 
 /// Standard output that ignores a closed pipe, so that the checks and the exit status do not depend on the reader.
@@ -229,7 +230,7 @@ fn explore(out: &mut impl Write, plan: &Plan, asked: &Explore, json: bool) -> io
     let (mut all, mut told) = (Vec::new(), false);
     let brief = plan.cases.len() > LISTED_MAX;
     for (number, case) in &plan.cases {
-        // The first counterexample is printed; later ones are only counted.
+        // Only the first counterexample is shortened. Without `--json`, later ones are only counted.
         let search = if told {
             search(asked).unshortened()
         } else {

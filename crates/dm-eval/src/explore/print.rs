@@ -6,7 +6,7 @@ use dm_explore::{Coverage, Report, Verdict};
 use dm_models::{Entry, Expect, Ran, Variant, covered, knobs};
 use serde_json::json;
 
-/// Returns the verdict that the registry expects of dmkit's own version.
+/// Returns the verdict that the registry expects of a variant, over all of its cases.
 fn expected(entry: &Entry, variant: Variant) -> String {
     let cases = entry.cases_of(variant);
     let fails = cases.iter().filter(|c| c.expect != Expect::Holds).count();
@@ -17,7 +17,7 @@ fn expected(entry: &Entry, variant: Variant) -> String {
     }
 }
 
-/// Prints all models, one per line.
+/// Prints all models: as JSON one per line, otherwise a few lines for each.
 pub(super) fn list(
     out: &mut impl Write,
     entries: impl Iterator<Item = &'static Entry>,
@@ -65,7 +65,7 @@ pub(super) fn list(
     Ok(())
 }
 
-/// Returns the verdict as one word.
+/// Returns the verdict in one or two words.
 fn word(verdict: &Verdict) -> &'static str {
     match verdict {
         Verdict::Pass(_) => "holds",
@@ -112,7 +112,8 @@ pub(super) fn json(out: &mut impl Write, ran: &Ran, crash: bool) -> io::Result<(
     writeln!(out, "{line}")
 }
 
-/// Prints one case: a line with its knobs, and the first counterexample as text and as a chart.
+/// Prints one case: its verdict, counts and knobs. Unless a counterexample was `told` before, also prints the case's
+/// counterexample as text and as a chart.
 pub(super) fn case(out: &mut impl Write, ran: &Ran, crash: bool, told: bool) -> io::Result<()> {
     let report = ran.verdict.report();
     write!(out, "case {:<3} {}", ran.number, word(&ran.verdict))?;

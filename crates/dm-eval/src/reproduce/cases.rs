@@ -27,7 +27,7 @@ pub(crate) const SEEDS: u64 = 3;
 /// The amount of work of a reproduction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Effort {
-    /// The number of seeds: 1, 2, and so on.
+    /// The number of seeds. The seeds are 1, 2, and so on.
     pub(crate) seeds: u64,
     /// Whether runs are shortened: to a sixth of the operations and, in worlds without a tree, to a quarter of the
     /// time.
@@ -332,7 +332,7 @@ impl Events<Figures> for Left<'_> {
     }
 }
 
-/// Runs all of `cases`, as many in parallel as there are cores, and returns their results in order.
+/// Runs all of `cases`, as many in parallel as cores and memory allow, and returns their results in order.
 ///
 /// # Errors
 /// Returns an error with the name of the first case that failed.

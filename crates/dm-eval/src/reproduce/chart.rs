@@ -171,8 +171,8 @@ impl Drawing<'_> {
         }
     }
 
-    /// Returns the paper's numbers for a metric of a series, each with its place on the dial. A ratio of the paper
-    /// gives a number too: it is multiplied by our figure of the other series.
+    /// Returns the paper's numbers for a metric of a series, each with its place on the dial. If the paper gives only
+    /// ratios, each ratio is multiplied by our figure of the other series.
     fn papers(&self, metric: Metric, series: &str) -> Vec<(Option<f64>, Paper)> {
         let about = |c: &&Claim| {
             c.panel == self.panel.name
@@ -284,7 +284,8 @@ impl Drawing<'_> {
         )
     }
 
-    /// Returns the cumulative distribution of the round trips of write operations, for the first seed.
+    /// Returns the cumulative distribution of the round trips of write operations, at the first place of the dial and
+    /// for the first seed.
     fn distribution(&self) -> (Form, Axis, Axis, Vec<Series>, &'static str) {
         let of = |series: &str| {
             let steps = self.at(series, self.panel.places().next().flatten()).next();

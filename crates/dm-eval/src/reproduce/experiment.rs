@@ -112,8 +112,8 @@ pub(crate) struct Claim {
     pub(crate) of: String,
     /// The series by which the figure is divided, if any.
     pub(crate) over: Option<String>,
-    /// A list of series that replaces `of`. Each series must be at least as good as the previous one. The claim's value
-    /// is the smallest quotient of a series and the previous one.
+    /// A list of series that replaces `of`. Each series must have a larger figure than the previous one. The claim's
+    /// value is the smallest quotient of a series and the previous one.
     #[serde(default)]
     pub(crate) rising: Vec<String>,
     /// The place on the panel's dial. It may be absent if the dial has only one place.
@@ -175,7 +175,7 @@ pub(crate) enum At {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Place {
-    /// The best figure of each series.
+    /// The largest figure of each series.
     Peak,
     /// The largest quotient along the dial.
     Most,
@@ -277,7 +277,7 @@ impl Experiment {
     /// Returns the setup of a panel at a value of its dial, without the changes of single series.
     ///
     /// # Errors
-    /// Returns [`ExperimentError::Content`] if a required setting is missing.
+    /// Returns [`ExperimentError::Content`] if a required setting is missing or invalid.
     pub(crate) fn resolve(&self, panel: &Panel, at: Option<f64>) -> Result<Resolved, ExperimentError> {
         self.resolve_over(panel, at, &Setup::default())
     }
@@ -285,7 +285,7 @@ impl Experiment {
     /// Returns the setup of a series in a panel at a value of its dial.
     ///
     /// # Errors
-    /// Returns [`ExperimentError::Content`] if a required setting is missing.
+    /// Returns [`ExperimentError::Content`] if a required setting is missing or invalid.
     pub(crate) fn resolve_for(
         &self,
         panel: &Panel,

@@ -177,7 +177,8 @@ fn of_leaves(r: &Resolved, dial: Option<&Dial>) -> Vec<String> {
     facts
 }
 
-/// Returns the distribution. For Zipf's, also the numbers of keys and the share of the hottest key.
+/// Returns the distribution. For Zipf's law over more ranks than keys, also the number of ranks and, unless the
+/// exponent varies, the share of the hottest key.
 fn skew(r: &Resolved, dial: Option<&Dial>) -> String {
     match r.distribution {
         Distribution::Uniform => "uniform".to_owned(),
@@ -196,7 +197,8 @@ fn skew(r: &Resolved, dial: Option<&Dial>) -> String {
     }
 }
 
-/// Formats a count in millions, for example 2 M instead of 2000000.
+/// Formats a count, in thousands, millions or billions if one decimal is enough for it: for example 2 M instead of
+/// 2000000.
 pub(crate) fn count(count: u64) -> String {
     for (unit, name) in [(1_000_000_000, " G"), (1_000_000, " M"), (1_000, " k")] {
         if count >= unit && count.is_multiple_of(unit / 10) {

@@ -30,7 +30,7 @@ pub(crate) enum Grade {
     Direction,
     /// The figure misses the paper's number by more than 20 %, or the direction does not hold.
     Missed,
-    /// The outcome's note says why there is no grade.
+    /// There is no grade. The outcome's note says why, unless the row is no claim or has no figure.
     NotGraded,
 }
 
@@ -104,7 +104,8 @@ impl Outcome {
         !self.fitted.is_empty()
     }
 
-    /// Returns whether the paper claims this. Other rows are shown beside the claims.
+    /// Returns whether the row counts as a claim of the paper. Rows of the kinds `Plot` and `Extra` do not count; they
+    /// are only shown beside the claims.
     pub(crate) fn is_claim(&self) -> bool {
         matches!(self.kind, Kind::Graded | Kind::Order)
     }
@@ -367,7 +368,7 @@ fn miss(metric: Metric, model: f64, paper: f64, points: &Points) -> Reason {
     found.unwrap_or_else(|| not_understood(&[of, over]))
 }
 
-/// Returns how a point's keys were loaded, if they were.
+/// Returns how a point's keys were loaded, if all leaves were filled evenly.
 fn loaded(setup: &Resolved) -> Option<Loaded> {
     match setup.fill {
         Fill::Even(fill) if setup.keys > 0 => Some(Loaded {
@@ -412,7 +413,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Returns the figure of a series at a place of the dial, or its best figure.
+    /// Returns the figure of a series at a place of the dial, or its largest figure.
     fn taken(&self, series: &str, metric: Metric, at: Option<At>) -> Option<f64> {
         match at {
             Some(At::Value(at)) => self.at(series, metric, Some(at)),
@@ -435,7 +436,8 @@ impl Reading<'_> {
         self.panel.places().take_while(calm).last().filter(|_| congested)
     }
 
-    /// Returns the points from which [`Self::claim`] takes a claim's value.
+    /// Returns the points from which [`Self::claim`] takes a claim's value. For [`Place::Rising`], whose value comes
+    /// from more than two points, returns the points with the largest figures.
     fn points(&self, claim: &Claim, there: &Self) -> Points {
         let metric = claim.metric;
         if !claim.rising.is_empty() {
@@ -474,7 +476,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Returns the point at a place of the dial, or the point with the series' best figure.
+    /// Returns the point at a place of the dial, or the point with the series' largest figure.
     fn point(&self, series: &str, metric: Metric, at: Option<At>) -> Option<Point> {
         let best = || {
             let all = self
@@ -694,7 +696,7 @@ mod tests {
         assert!(unfair.why().unwrap().contains("slow at 16"), "{unfair:?}");
     }
 
-    /// An order between a point and itself holds always, so it is no evidence.
+    /// A comparison of a point with itself always gives 1, so it is no evidence.
     #[test]
     fn identical_points_are_not_graded() {
         for text in [
@@ -736,7 +738,7 @@ mod tests {
         assert!(!unknown.understood && unknown.text.starts_with("Not understood. fast at 16: 6.30 Mops"));
     }
 
-    /// A write of 72 bytes of an item of 96, in a paper 105.6: the key has 32 bytes.
+    /// A write has 72 bytes of an item of 96 bytes, and the paper's number is 105.6 bytes. The key has 32 bytes.
     #[test]
     fn bytes_are_explained_in_the_unit_of_the_metric() {
         let point = Point {

@@ -82,7 +82,7 @@ impl LeafKind {
     }
 }
 
-/// The bytes of a leaf, and of the operations on one of its items.
+/// The bytes of a leaf, the number of its items, and the bytes of the operations on one of them.
 struct Bytes {
     leaf: usize,
     items: usize,
@@ -148,7 +148,7 @@ fn neighbourhood(setup: &Resolved) -> usize {
 /// Runs the kind of leaf named `series`: counts its bytes, and fills as many tables as the setup has operations.
 ///
 /// # Errors
-/// Returns [`RunError`] if there is no such leaf, or if a table loses a key.
+/// Returns [`RunError`] if there is no such leaf, if it cannot have the sizes of the setup, or if a table loses a key.
 pub(crate) fn run(series: &str, setup: &Resolved, seed: u64) -> Result<Figures, RunError> {
     let kind: LeafKind = series.parse().map_err(RunError::Bad)?;
     let entries = setup

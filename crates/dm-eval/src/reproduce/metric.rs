@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 macro_rules! metrics {
     ($($(#[$doc:meta])* $name:ident, $label:literal, $unit:literal;)*) => {
-        /// A figure of a run. Figures about operations do not include the warm-up.
+        /// A figure of a run. Throughputs, latencies and figures of single write operations do not include the warm-up.
+        /// Counts of verbs, retries and cache accesses do.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(rename_all = "kebab-case")]
         pub(crate) enum Metric { $($(#[$doc])* $name,)* }
@@ -28,15 +29,15 @@ metrics! {
     Mops, "throughput", "Mops";
     /// Scans per microsecond.
     ScanMops, "range queries", "Mops";
-    /// The throughput that the RNICs allow for these verbs without contention.
+    /// The throughput at which the busiest resource of the testbed would be busy all the time.
     BoundMops, "bound of the busiest resource", "Mops";
     /// Throughput as a share of that bound.
     OfBound, "throughput, of the bound", "%";
     /// Share of the clients' time in which they waited for locks that were not free.
     LockWaits, "clients waiting for locks", "%";
-    /// Share of the run for which the busiest memory node's responder waited for atomics on the same bytes.
+    /// Share of the measured time for which the busiest memory node's responder waited for atomics on the same bytes.
     Stall, "responder stalled by atomics", "%";
-    /// Share of the run for which the busiest memory node's responder worked.
+    /// Share of the measured time for which the busiest memory node's responder worked.
     Responder, "responder at work", "%";
     /// Share of operations that another client's READ answered.
     Delegated, "gets delegated", "%";
@@ -82,11 +83,13 @@ metrics! {
     Splits, "writes that split", "%";
     /// Share of lookups in the index cache that found the leaf's address.
     HitRatio, "hits in the index cache", "%";
-    /// The index cache's bytes per loaded key, including every allocation.
+    /// The bytes of the largest index cache per key of the index, including every allocation and the record of hot
+    /// keys.
     CacheBytesPerKey, "index cache", "B per key";
     /// Memory-node bytes per key.
     NodeBytesPerKey, "memory nodes", "B per key";
-    /// Mean number of accesses of the same bytes that other clients of the compute node begin during an access.
+    /// Mean number of accesses of the same block that begin during a counted access. An access that begins during a
+    /// counted one is not counted itself.
     Redundant, "redundant accesses", "";
     /// Share of a hash table's entries that are in use when an insert fails for the first time.
     LoadFactor, "maximum load factor", "%";
@@ -100,14 +103,14 @@ metrics! {
     UpdateBytes, "bytes written per update", "B";
     /// Bytes of a leaf without those of keys and values, per item for which it has room.
     Metadata, "metadata", "B per key";
-    /// Reads that did not return one whole write of their key. If this is not 0, the run is invalid.
+    /// Operations with a wrong answer. If this is not 0, the run is invalid.
     WrongValues, "wrong values", "";
     /// The number of operations behind the figures.
     Operations, "operations", "";
 }
 
 impl Metric {
-    /// Returns whether the figure is a number of operations per time.
+    /// Returns whether the figure is a number of operations or of bytes per time.
     pub(crate) fn is_throughput(self) -> bool {
         matches!(self, Self::Mops | Self::ScanMops | Self::GbytesPerS)
     }

@@ -59,13 +59,13 @@ pub struct Reproduce {
     /// Runs of each point, with seeds 1, 2, …; default: 3, or 1 with --quick. Claims are graded from 3 seeds on.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100))]
     pub seeds: Option<u64>,
-    /// Run a sixth of the operations, for a first look; nothing is graded then. Queues at hot locks are shorter than in
-    /// a long run, so a collapse under skew looks milder; tail latencies come from a sixth of the samples; LOAD splits
-    /// fewer leaves.
+    /// Run a sixth of the operations, or a quarter of the time if there is no tree, for a first look; nothing is graded
+    /// then. Queues at hot locks are shorter than in a long run, so a collapse under skew looks milder; tail latencies
+    /// come from a sixth of the samples; LOAD splits fewer leaves.
     #[arg(long)]
     pub quick: bool,
-    /// Load this many keys instead; the cache sizes change in proportion, the Zipf ranks do not. Nothing is graded
-    /// then.
+    /// Load this many keys instead; the cache sizes change in proportion, the Zipf ranks do not. No claim about a tree
+    /// is graded then.
     #[arg(long, value_parser = dm_bench::count)]
     pub keys: Option<u64>,
     /// Also run the graded claims with one seed, and with values from other papers instead of the constants that were
@@ -88,7 +88,8 @@ pub struct Reproduce {
 /// Lists the experiments, or runs those that are named.
 ///
 /// # Errors
-/// Returns an error if a file is not a valid experiment, if a run fails, or if a file cannot be written.
+/// Returns an error if there is no such experiment, if a file is not a valid experiment, if a run fails, or if a file
+/// cannot be read or written.
 pub fn perform(asked: &Reproduce, output: &Output, registry: &Registry) -> io::Result<bool> {
     let mut all = experiment::all().map_err(io::Error::other)?;
     if asked.list || (asked.names.is_empty() && !asked.page && asked.evidence.is_none()) {

@@ -303,7 +303,7 @@ fn sensitivity(html: &mut String, turns: &[Turn]) {
         if !claims.iter().any(|c| (c.0, c.1) == (&turn.panel, &turn.what)) {
             claims.push((&turn.panel, &turn.what, turn.plain));
         }
-        // If a constant changes no figure by at least 5 %, it has no column.
+        // If a constant changes no grade, and no figure by at least 5 %, it has no column.
         if !constants.contains(&turn.constant.as_str()) && matters(turns, &turn.constant) {
             constants.push(&turn.constant);
         }

@@ -105,7 +105,7 @@ impl Access {
     }
 }
 
-/// An access, in the order of their beginnings.
+/// An access. Accesses are ordered by their beginnings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Done {
     began: Nanos,

@@ -310,9 +310,9 @@ mod tests {
                 && bound.text.contains("26 % more"),
             "{bound:?}"
         );
-        // A resource that is idle for a third of the time is not the reason, whatever its bound.
+        // A resource that is idle for 30 % of the time is not the reason, whatever its bound.
         assert!(!too_slow(2.0, &point(4.0, 70.0, 0.0), None).understood);
-        // Waits for a quarter of the time can cost a third of the throughput, but not more.
+        // Without waits for a quarter of the time, the throughput could be a third larger, but not more.
         assert!(too_slow(1.3, &point(4.0, 70.0, 25.0), None).understood);
         let waits = too_slow(1.4, &point(4.0, 70.0, 25.0), None);
         assert!(

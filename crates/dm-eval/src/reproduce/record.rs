@@ -16,13 +16,13 @@ use super::sensitivity::{LeftOut, Turn};
 pub(crate) struct Record {
     /// The experiment's name.
     pub(crate) name: String,
-    /// The command that repeats the run.
+    /// The command that repeats the run, without `--sensitivity`.
     pub(crate) command: String,
     #[serde(flatten)]
     pub(crate) effort: Effort,
     /// The commit of the program that made the run, or `unknown`.
     pub(crate) commit: String,
-    /// Seconds of the machine's time, summed over all cores.
+    /// Seconds that the run took by the machine's clock, including earlier runs of other panels.
     pub(crate) seconds: f64,
     /// The panels that were run.
     pub(crate) panels: Vec<String>,

@@ -173,7 +173,8 @@ impl TryFrom<String> for Dial {
     }
 }
 
-/// A complete setup, with every setting that its world needs.
+/// A complete setup. The settings that all worlds need are present. Any other setting that the file lacks has its
+/// default, or is `None`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Resolved {
     pub(crate) model: CostModel,
@@ -316,8 +317,8 @@ impl Resolved {
         self.knobs.get(name).copied().unwrap_or(usual) as usize
     }
 
-    /// Sets the number of loaded keys, and scales the caches in proportion. The Zipf ranks stay the paper's, folded
-    /// onto these keys.
+    /// Sets the number of loaded keys, and scales the cache in proportion. Zipf ranks are still drawn over the paper's
+    /// number of keys, or over `keys` if that is larger.
     pub(crate) fn load(&mut self, keys: u64) {
         let per_key = self.cache_bytes as f64 / self.keys.max(1) as f64;
         self.cache_bytes = (per_key * keys as f64) as u64;

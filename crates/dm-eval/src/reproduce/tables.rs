@@ -116,7 +116,8 @@ impl Table for Associative {
 }
 
 /// The table of RACE (ATC 2021), without its directory. In a group of three buckets, the one in the middle takes the
-/// overflow of the other two. Two hashes select two of these pairs, and a key goes into the emptier one.
+/// overflow of the other two. Each of two hashes selects a bucket with its overflow bucket, and a key goes into the
+/// emptier of these two pairs.
 #[derive(Debug)]
 pub(crate) struct Race(Buckets);
 

@@ -91,8 +91,9 @@ impl Tally {
     }
 }
 
-/// Returns the counts of each paper, then of all papers together, then of experiments of the user's own. An experiment
-/// without a record counts as not graded, and the claims that the catalogue leaves out count as not modelled.
+/// Returns the counts of each paper, then of all papers together, then of experiments of the user's own. A claim of an
+/// experiment without a record counts as not graded, unless it is fitted or cannot be run. The claims that the
+/// catalogue leaves out count as not modelled.
 pub(crate) fn papers(experiments: &[Experiment], records: &[Record]) -> Vec<(String, Tally)> {
     let figures = catalogue::all();
     let mut rows: Vec<(String, Tally)> = Vec::new();

@@ -128,8 +128,8 @@ fn trimmed(table: &Table) -> String {
     table.lines().map(|line| line.trim().to_owned() + "\n").collect()
 }
 
-/// Returns a table of how the graded figures depend on the constants. It begins with the largest changes and omits
-/// small ones.
+/// Returns a table of how the graded figures depend on the constants. It begins with the largest changes. It omits
+/// changes below 5 % that change no grade.
 pub(crate) fn sensitivity(turns: &[Turn]) -> String {
     let mut table = plain_table(&["constant", "by", "claim", "from", "to", "change", ""]);
     let mut shown: Vec<&Turn> = turns
@@ -181,7 +181,7 @@ pub(crate) fn with_unit(value: f64, unit: &str) -> String {
     }
 }
 
-/// Formats the range of a figure from the smallest to the largest seed.
+/// Formats the smallest and the largest figure over the seeds. Returns nothing if they look the same.
 pub(crate) fn range(spread: Spread) -> String {
     let (low, high) = (figure(spread.low), figure(spread.high));
     if low == high {

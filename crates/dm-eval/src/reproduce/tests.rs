@@ -261,7 +261,7 @@ fn leaves_and_reads_run_from_file_to_claims() {
     }
 }
 
-/// Half of the threads only scan, and the figures are about the scans.
+/// Half of the threads only scan, and the throughput of the scans is a figure of its own.
 #[test]
 fn scans_and_writes_by_thread() {
     let mut e = tiny("sherman-12");

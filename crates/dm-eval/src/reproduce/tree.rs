@@ -12,7 +12,8 @@ use super::setup::Resolved;
 /// Returns the point of the series named `series`.
 ///
 /// # Errors
-/// Returns [`RunError`] if there is no such series, or if the setup has no mix.
+/// Returns [`RunError`] if there is no such series, if it does not run with the setup's key size, or if the setup has
+/// no mix.
 pub(crate) fn point(
     registry: &Registry,
     series: &str,
@@ -81,7 +82,7 @@ fn scaled(cpu: CpuCost, by: f64) -> CpuCost {
 /// Returns the figures of a point.
 ///
 /// # Errors
-/// Returns [`RunError`] if a read returned a wrong value.
+/// Returns [`RunError`] if an operation had a wrong answer.
 pub(crate) fn figures(point: &Point, m: &Measured) -> Result<Figures, RunError> {
     if m.wrong_values > 0 {
         return Err(RunError::Bad(format!("{} reads of wrong values", m.wrong_values)));

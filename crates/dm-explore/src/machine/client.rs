@@ -18,7 +18,8 @@ pub(crate) enum Status {
     Crashed,
 }
 
-/// The times of a recorded operation: the steps at which it was invoked (its first micro-step) and returned.
+/// The times of a recorded operation: the steps at which it was invoked (its first unit, section or wake-up) and
+/// returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Times {
     /// The fingerprints of the operation and of its result.
@@ -61,7 +62,8 @@ pub(crate) struct ClientState {
     /// doorbells.
     pub(crate) live: Vec<u16>,
     /// Late chains: chains that were in flight when a queue pair failed or the client crashed, and whose requests may
-    /// still take effect. They are in the order of their doorbells.
+    /// still take effect. They are in the order of these failures, and those of one queue pair are in the order of
+    /// their doorbells.
     pub(crate) late: Vec<u16>,
     /// A bit for each memory node from which the client may stay cut off: a queue pair to this memory node has failed,
     /// no later request of the client has taken effect there, and the knobs allow another failure.
@@ -75,10 +77,10 @@ pub(crate) struct ClientState {
     pub(crate) watch: Vec<Seen>,
     pub(crate) rewound: bool,
     pub(crate) paused: bool,
-    /// Whether something that the client watches has changed.
+    /// Whether the pause may end: something that the client watches has changed, or attempts are counted.
     pub(crate) ready: bool,
-    /// `asked` counts the calls of `Env::elapsed`. `timed` tells whether the attempt before the pause made such a
-    /// call. If so, the pause may also end because time has passed.
+    /// `asked` counts the calls of `Env::elapsed`, and with a clock only those that returned true. `timed` tells
+    /// whether the attempt before the pause made such a call. If so, the pause may also end because time has passed.
     pub(crate) asked: u32,
     pub(crate) asked_before: u32,
     pub(crate) timed: bool,
@@ -111,8 +113,7 @@ pub(crate) struct ClientState {
     pub(crate) group: Option<u16>,
     /// The number of recorded operations that the client has begun.
     pub(crate) operations: u32,
-    /// The number of the client's current operation, and whether that operation has taken its first
-    /// micro-step.
+    /// The number of the client's current operation, and whether that operation counts as invoked.
     pub(crate) open_operation: Option<u32>,
     pub(crate) invoked: bool,
     pub(crate) outputs: Vec<u64>,

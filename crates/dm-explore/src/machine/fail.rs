@@ -77,8 +77,8 @@ impl Machine {
         for r in &mut chain.requests {
             (r.half, r.finished) = (false, true);
         }
-        // If the chain already had an error before its doorbell, this error stays, because none of the chain's requests
-        // was sent.
+        // If the chain had an error before its doorbell, this error stays unless requests before the error are still to
+        // be carried out.
         if let Some(r) = chain.requests.get(told)
             && (chain.left > 0 || chain.error.is_none())
         {
@@ -93,8 +93,8 @@ impl Machine {
         chain.left = 0;
     }
 
-    /// Moves the unfinished requests of the chains of client `c` to `node`, if they were sent, to late chains. From
-    /// now on they may take effect independently of the chains.
+    /// Moves the unfinished requests of the chains of client `c` to `node`, if they were sent, to late chains. From now
+    /// on they may take effect independently of the chains. READs are left out, because they have no effect.
     fn leave_behind(&mut self, c: u8, node: u16) {
         let chains = self.in_flight(c, node);
         let mut overtaken = false;

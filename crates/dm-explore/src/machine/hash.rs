@@ -97,7 +97,7 @@ impl Machine {
             f.fold2(watch);
         }
         for &i in &client.live {
-            // A step changes only one chain, so the hashes of the other chains are cached.
+            // Most steps change only one chain, so the hashes of the chains that do not change are cached.
             f.fold2(client.chains[usize::from(i)].hash(chain_hash));
         }
         if !client.late.is_empty() || client.down != 0 {

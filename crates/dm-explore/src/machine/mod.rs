@@ -107,11 +107,12 @@ pub(crate) struct Machine {
     /// Ghost variables in the order of their first write. A variable that is not in this list is 0.
     pub(crate) ghosts: Shared<Vec<(&'static str, u64)>>,
     pub(crate) failure: Option<Failure>,
-    /// Whether setup is running, so that every posted request is carried out at once.
+    /// Whether the setup is running or shared state is being opened, so that every posted request is carried out at
+    /// once.
     pub(crate) immediate: bool,
     /// Whether futures are being dropped between executions, so that their calls are ignored.
     pub(crate) dead: bool,
-    /// For each point that a client has reached, a hash of its next actions.
+    /// For each point that a client has reached, a hash of its next action.
     pub(crate) determinism: Option<FpMap<Fp>>,
     pub(crate) log: Option<Log>,
     /// Records the outcome of the step that is being taken.
@@ -446,8 +447,7 @@ impl Machine {
             client.changed.xor(before);
             client.changed.xor(now);
         }
-        // A retry loop that began in this poll counts as begun after all accesses of this poll, and therefore after
-        // the change.
+        // A retry loop that began after the last access of this poll began after the change.
         let (looks, changed) = (client.looks, client.changed);
         for mark in client.marks.iter_mut().skip(client.marks_before) {
             if mark.looks == looks {

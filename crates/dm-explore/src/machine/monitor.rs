@@ -10,8 +10,8 @@ use crate::fp::Fp;
 use crate::verdict::Failure;
 
 impl Machine {
-    /// Begins an operation. It counts as invoked from its first micro-step on, which is the latest time that is
-    /// correct.
+    /// Begins an operation. It counts as invoked only from its first unit, section or wake-up on, because a later time
+    /// is a stricter requirement.
     pub(crate) fn begin_operation(&mut self, c: u8, operation: Fp) {
         self.note_sections();
         self.note(Call::Begin(operation));
@@ -34,7 +34,7 @@ impl Machine {
         self.history.xor(id);
     }
 
-    /// Records that the client's open operation has taken its first micro-step.
+    /// Records that the client's open operation counts as invoked, if it did not before.
     pub(super) fn invoked(&mut self, c: u8) {
         let client = &self.clients[usize::from(c)];
         if let (Some(number), false) = (client.open_operation, client.invoked) {
@@ -89,7 +89,7 @@ impl Machine {
         self.clients[usize::from(c)].open_operation = None;
     }
 
-    /// Records a failure that a client found by its own check.
+    /// Records a failure that was found while a client was polled.
     pub(crate) fn fail(&mut self, failure: Failure) {
         self.spoil();
         self.note(Call::Fail(Box::new(failure.clone())));

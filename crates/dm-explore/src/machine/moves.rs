@@ -17,7 +17,7 @@ use crate::step::{Answers, Footprint, Step, StepKind};
 pub(super) enum Effect {
     /// The client began the operation with this number.
     Begin(u32, Fp),
-    /// The operation with this number took its first micro-step.
+    /// The operation with this number counts as invoked from this step on.
     Invoke(u32),
     /// The operation with this number returned this result.
     End(u32, Fp),
@@ -74,12 +74,13 @@ pub(crate) struct Moves {
     clients: FpMap<Client>,
 }
 
-/// The number of client states that are always stored. One more is stored for every `STATES_PER_CLIENT` states of the
-/// model. A client state takes 1 to 2 KB. So client states take about 50 MB in each thread at first, and later 16 to 32
-/// bytes for each state of the model.
+/// The number of client states for which there is always room. There is room for one more for every `STATES_PER_CLIENT`
+/// states that the thread has found. A client state takes 1 to 2 KB. So client states take at most about 50 MB in each
+/// thread, and 16 to 32 bytes more for each state that it has found.
 const CLIENTS: u64 = 32_768;
 const STATES_PER_CLIENT: u64 = 64;
-/// The number of moves that are kept for each client state. A move takes 100 to 300 bytes.
+/// The maximum number of moves per client state, on average over all client states for which there is room. A move
+/// takes 100 to 300 bytes.
 const MOVES_PER_CLIENT: u64 = 8;
 
 impl Moves {

@@ -67,8 +67,8 @@ impl Machine {
         }
     }
 
-    /// Passes the steps that client `c` offers to `f`. A step changes only one client, so the steps of the other
-    /// clients are cached.
+    /// Passes the steps that client `c` offers to `f`. Most steps change only one client, so the steps of the clients
+    /// that do not change are cached.
     fn with_offers<R>(&self, c: u8, faults: u8, f: impl FnOnce(&mut [Offer]) -> R) -> R {
         let mut known = self.clients[usize::from(c)].derived().0.borrow_mut();
         match &mut *known {
@@ -158,7 +158,7 @@ impl Machine {
         offers
     }
 
-    /// Offers failures of the client's queue pairs, one for each memory node to which it has chains in flight.
+    /// Offers failures of the client's queue pairs to the memory nodes to which it has chains in flight.
     fn offer_failures(&self, c: u8, add: &mut impl FnMut(StepKind)) {
         let client = &self.clients[usize::from(c)];
         let mut nodes = 0u8;
@@ -170,7 +170,8 @@ impl Machine {
             nodes |= 1 << chain.node;
             let node = chain.node as u8;
             add(StepKind::Fail { node, told: 0 });
-            // If the chain begins with finished atomics, the error may report that they were carried out.
+            // If the finished requests at the beginning of the chain include an atomic, the error may report that they
+            // were carried out.
             let first = chain.requests.iter().take_while(|r| r.finished);
             let told = first.clone().count() as u8;
             if first.clone().any(|r| r.kind.is_atomic()) && usize::from(told) < chain.requests.len() {

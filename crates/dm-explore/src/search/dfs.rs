@@ -53,7 +53,7 @@ struct Frame {
     state: Fp,
     /// Whether this state is marked, and so are all earlier states of the path that lead to it by progress.
     living: bool,
-    /// Steps that are never taken from this state.
+    /// Steps that neither this visit nor an earlier one takes from this state.
     left_out: u128,
     /// Steps that need not be taken here, because another path covers them or they have been taken already.
     sleep: u128,

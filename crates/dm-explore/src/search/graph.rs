@@ -1,5 +1,6 @@
 //! The whole graph of states. It is recorded if a search could not show that every state reaches an end, and is then
-//! searched for the states from which no end is reached.
+//! searched for the states from which no end is reached. If a model requires lock freedom, it is recorded to search for
+//! cycles.
 
 use std::collections::VecDeque;
 

@@ -126,7 +126,7 @@ impl Search {
         self.states = n;
         self
     }
-    /// Limits the micro-steps of each thread to `n`, including those of replays.
+    /// Limits the steps of each thread to `n`, including those of replays.
     pub const fn steps(mut self, n: u64) -> Self {
         self.steps = n;
         self
@@ -276,8 +276,8 @@ impl Walk<'_> {
         (self.ticks.is_multiple_of(256) && self.begun.elapsed() > self.search.time).then_some(Cut::Time)
     }
 
-    /// Passes this thread's new states to `add` after every 256 of them. `add` returns the number of states of all
-    /// threads together.
+    /// Passes the number of this thread's new states to `add`, once there are at least 256. `add` returns the number of
+    /// states of all threads.
     fn share_states(&mut self, add: impl FnOnce(u64) -> u64) {
         const SELDOM: u64 = 256;
         let new = self.states - self.told;
@@ -313,7 +313,8 @@ impl Walk<'_> {
         self.search.steps = self.runner.steps.saturating_add(search.steps);
     }
 
-    /// Searches the whole graph and decides whether every state reaches an end.
+    /// Searches the whole graph and decides whether every state reaches an end or, if the model requires lock freedom,
+    /// whether there is a cycle.
     fn prove(&mut self) -> End {
         let (states, search) = (self.states, self.search);
         self.renew(&search);

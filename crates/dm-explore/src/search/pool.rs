@@ -115,8 +115,9 @@ impl<J> Pool<J> {
     }
 }
 
-/// A guard that stops all threads when the thread that owns the guard ends. A thread ends if it has found a failure, if
-/// no work is left, or if it panics. Without the guard, other threads would wait for a panicked thread for ever.
+/// A guard that stops all threads when the thread that owns the guard ends. A thread ends if it has found a failure or
+/// reached a limit, if no work is left, or if it panics. Without the guard, other threads would wait for a panicked
+/// thread for ever.
 pub(super) struct StopAll<'a, J>(pub(super) &'a Pool<J>);
 
 impl<J> Drop for StopAll<'_, J> {

@@ -12,7 +12,7 @@ use crate::fp::Fp;
 #[repr(C, align(32))]
 pub(super) struct Entry {
     pub(super) state: Fp,
-    /// The steps that were asleep when the state was explored.
+    /// The steps that were asleep each time that the state was reached.
     pub(super) sleep: u64,
     /// The state's number in the shard, from 1; 0 if the entry is empty.
     pub(super) number: u32,

@@ -7,7 +7,7 @@ use super::live::{Living, Marks, spread};
 use super::room::{Entry, Room};
 use crate::fp::Fp;
 
-/// States whose fingerprints begin with the same bits.
+/// States whose fingerprints have the same lowest bits in `b`.
 #[derive(Default)]
 struct Shard {
     entries: Room,

@@ -34,7 +34,7 @@ impl Rng {
     }
 }
 
-/// Returns the address of a word. The words lie in two lines, so that requests of 16 and of 80 bytes have several
+/// Returns the address of a word. The words lie in two lines, so that requests of 16 and of 80 bytes may have several
 /// units.
 fn word(i: u64) -> RemotePtr {
     RemotePtr::new(NodeId(0), 64 + [0, 8, 56, 64, 72][i as usize % 5]).unwrap()
@@ -336,7 +336,7 @@ fn found(verdict: &Verdict) -> Result<(u64, (u64, u64)), std::mem::Discriminant<
     }
 }
 
-/// Returns the number of programs. `DM_SEEDS` sets a larger one.
+/// Returns the number of programs. `DM_SEEDS` sets another one.
 fn seeds() -> u64 {
     std::env::var("DM_SEEDS")
         .ok()

@@ -72,7 +72,8 @@ fn an_invariant_knows_whether_all_clients_ran_to_their_end() {
 }
 
 /// Returns a model in which three clients add one each under a lock on memory node `lock_on`; the counter is on memory
-/// node 0. A client that gets an error releases the lock if `releases` is set, and otherwise keeps it.
+/// node 0. A client that gets an error while it holds the lock releases it if `releases` is set, and otherwise keeps
+/// it.
 fn late_write(lock_on: u16, releases: bool, late: Late) -> Model {
     let lock = RemotePtr::new(NodeId(lock_on), 128).unwrap();
     let count = at(64);
@@ -232,7 +233,7 @@ fn ends<F: Future<Output = ()> + 'static>(
     all.with(core::mem::take)
 }
 
-/// Encodes an error's kind, number and effect; 0 is a success.
+/// Encodes an error's kind, the index of its request, and its effect; 0 is a success.
 fn told(result: Result<(), VerbError>) -> u64 {
     match result {
         Ok(()) => 0,

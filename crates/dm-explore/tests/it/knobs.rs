@@ -1,4 +1,4 @@
-//! One litmus test per knob, which shows the outcomes that each setting allows.
+//! Litmus tests of the knobs, which show the outcomes that each setting allows.
 #![expect(
     clippy::unwrap_used,
     reason = "a panic is how a test, or a client in one, fails"

@@ -219,8 +219,8 @@ fn bookend_versions_fail_even_in_increasing_order() {
         .run(Search::exhaustive())
         .expect_counterexample();
     println!("{found}");
-    // Both clients start. In the six micro-steps that follow, the reader reads its four words, and the writer writes
-    // its first two words meanwhile. The check happens in the last step.
+    // Both clients start. In the six steps that follow, the reader reads its four words, and the writer writes its
+    // first two words meanwhile. The check happens in the last step.
     println!("{}", found.chart());
     assert_eq!(found.steps.len(), 8, "{found}");
     assert!(

@@ -141,7 +141,7 @@ fn a_wait_that_time_limits_ends_in_the_explorer_only_if_attempts_are_bounded() {
             c.verbs().write(at(64), &[1; 8]).await.unwrap()
         })
     };
-    // No time passes while attempts are rewound.
+    // If attempts are rewound, the budget never runs out, so the loop never asks whether the time is over.
     let found = waits().run(Search::exhaustive()).expect_counterexample();
     assert_eq!(found.failure, Failure::Stuck { clients: vec![0] });
     assert_eq!(written().run(Search::exhaustive()).expect_pass().ends, 1);

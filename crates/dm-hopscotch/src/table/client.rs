@@ -82,7 +82,8 @@ impl<V: Verbs + Control, K: KeyBytes> RangeIndex for TableClient<'_, V, K> {
 
     async fn scan(&self, from: &K, limit: usize, out: &mut Scan<K>) -> Result<(), IndexError> {
         out.reset(self.value_bytes());
-        // The smallest keys so far. There are at most twice as many as the caller requested.
+        // The smallest keys so far. There are at most twice as many as the caller requested, or `SCAN_BATCH` if that is
+        // more.
         let mut least: Vec<(K, Vec<u8>)> = Vec::new();
         let keep = |least: &mut Vec<(K, Vec<u8>)>| {
             least.sort_unstable_by_key(|entry| entry.0);

@@ -64,7 +64,7 @@ impl<K: KeyBytes> Directory<K> {
         self.known.with(|known| known.root().map(|root| root.depth))
     }
 
-    /// Returns the size in bytes of the compute node's copy.
+    /// Returns the size in bytes of this object, including the compute node's copy of the slots.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.known.with(|known| known.heap_bytes())
     }
@@ -106,8 +106,9 @@ impl<K: KeyBytes> Directory<K> {
         }
     }
 
-    /// Reads a slot that led to a leaf left of the key. Returns the leaf to which the slot should point, or `None` if
-    /// the root word has changed.
+    /// Reads the root word and a slot that led to `known`, a leaf left of the key. Corrects the copy, and also the slot
+    /// itself if it still points to `known` (see `settle`). Returns the leaf to which the slot points afterwards, or
+    /// `None` if the root word has changed.
     async fn look_up<V: Verbs>(
         &self,
         v: &V,
@@ -205,7 +206,8 @@ impl<K: KeyBytes> Directory<K> {
         Ok(leaf)
     }
 
-    /// Changes the slots whose first keys now belong to the right leaf of a split from the left leaf to the right one.
+    /// Makes the slots whose first keys moved to the right leaf in `split` point to the right leaf instead of the left
+    /// one.
     async fn enter<V: Verbs>(&self, v: &V, root: Root, split: &Split<K>) -> Result<(), IndexError> {
         let mut slots = root.slots(&split.separator, split.until.as_ref());
         let (left, right) = (split.left.raw(), split.right.raw());

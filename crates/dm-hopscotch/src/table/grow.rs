@@ -9,7 +9,7 @@ use super::directory::{Directory, PARALLEL};
 use super::known::Root;
 use super::scatter::lead_of;
 
-/// Size in bytes of one READ or WRITE of slots.
+/// Maximum size in bytes of one READ or WRITE of slots.
 const PIECE: usize = 16 << 10;
 /// The kind of a directory's memory. Nodes have another kind, so no memory is ever used first for a node and then for a
 /// directory, or the other way round.
@@ -40,7 +40,7 @@ struct Unnamed<'d, V: Verbs> {
     alloc: &'d Allocator,
     class: Class,
     block: Block,
-    /// Whether WRITEs to the directory may be in flight.
+    /// Whether WRITEs to the directory may have been posted, and so may be in flight.
     written: bool,
     armed: bool,
 }

@@ -112,7 +112,8 @@ impl Known {
         self.root
     }
 
-    /// Returns the leaf for keys with these first bits. Returns `None` if a client must read the slot first.
+    /// Returns the leaf for keys with these first bits. Returns `None` if there is no copy, or if a client must read
+    /// the slot first.
     #[inline]
     pub(super) fn leaf(&self, lead: u64) -> Option<RemotePtr> {
         let word = self.word(lead)?;
@@ -151,7 +152,7 @@ impl Known {
         }
     }
 
-    /// Sets a slot to the leaf that a look-up found.
+    /// Sets a slot to a leaf that a look-up found or a split made. Does nothing if the copy is of another directory.
     pub(super) fn correct(&mut self, root: Root, number: u64, leaf: RemotePtr) {
         self.set(root, number, leaf.raw());
     }

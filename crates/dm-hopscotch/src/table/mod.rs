@@ -17,8 +17,8 @@
 //! # Invariants
 //! * **I1** No leaf dies, and no leaf changes its low fence key (H10).
 //! * **I2** A slot points to a leaf that begins at or left of the slot's first key (H11).
-//! * **I3** The root word points only to directories that are completely written, each deeper than the
-//!   previous one (H12).
+//! * **I3** The root word points to the first leaf, and then only to directories that are completely written, each
+//!   deeper than the previous one (H12).
 
 mod client;
 mod directory;
@@ -67,8 +67,8 @@ impl<K: KeyBytes> HashTable<K> {
     /// nodes may do so at the same time.
     ///
     /// # Errors
-    /// Returns [`OpenError`] if the pool holds another index, if there is no leaf of these sizes, or if the
-    /// world lacks a capability.
+    /// Returns [`OpenError`] if the pool cannot be used or holds another index, if there is no leaf of these sizes, if
+    /// `depth_max` is above 28, or if the world lacks a capability.
     pub async fn create_or_open<V: Verbs + Control>(
         v: &V,
         options: &TableOptions,
@@ -92,8 +92,8 @@ impl<K: KeyBytes> HashTable<K> {
     /// many times.
     ///
     /// # Errors
-    /// Returns [`OpenError`] if there is no leaf of these sizes, if the superblock is of another kind or
-    /// geometry, or if the world lacks a capability.
+    /// Returns [`OpenError`] if there is no leaf of these sizes, if the superblock is of another kind or geometry, if
+    /// `depth_max` is above 28, or if the world lacks a capability.
     pub fn from_superblock<V: Verbs>(
         v: &V,
         options: &TableOptions,
@@ -158,10 +158,12 @@ impl<K: KeyBytes> HashTable<K> {
         TableClient::new(v, composed, &self.directory)
     }
 
-    /// Reads the directory. The verbs are metered as housekeeping.
+    /// Reads the root word, and the directory if it is deeper than the compute node's copy. The verbs are metered as
+    /// housekeeping.
     ///
     /// # Errors
-    /// Returns an error if a READ fails, or if a slot of the directory is not an address.
+    /// Returns an error if a READ fails, if a slot of the directory is not an address, or if the directory is deeper
+    /// than `depth_max`.
     pub async fn warm<V: Verbs>(&self, v: &V) -> Result<(), IndexError> {
         let _unmetered = v.meter().housekeeping();
         self.directory.look(v).await.map(drop)

@@ -19,9 +19,9 @@ pub struct TableOptions {
     pub span: usize,
     /// Number of entries in a neighbourhood. This is a layout option.
     pub neighbourhood: usize,
-    /// Maximum number of key bits that select a slot of the directory. The directory takes 8 bytes for each combination
-    /// of these bits, in a memory node and in every compute node. If a table has more leaves than slots, its results
-    /// are still right, but some keys take more than one round trip. This is a layout option.
+    /// Maximum number of key bits that select a slot of the directory, at most 28. The directory takes 8 bytes for each
+    /// combination of these bits, in a memory node and in every compute node. If a table has more leaves than slots,
+    /// its results are still right, but some keys take more than one round trip. This is a layout option.
     pub depth_max: u8,
     /// Number of lock words per memory node. This is a layout option.
     pub locks_per_node: u32,

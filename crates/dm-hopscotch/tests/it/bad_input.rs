@@ -157,8 +157,8 @@ fn a_damaged_directory_is_reported_and_never_used() {
         let root = word(table.root_word()).await;
         let last = word(at.add(8 * (slots - 1))).await;
         // The bad words are: no address, a misaligned address, a leaf far to the right, and an address on a memory node
-        // that does not exist. The last word is not an error, because it is the address of the first leaf, which is far
-        // to the left.
+        // that does not exist. The last word is not an error, because it is the address of the first leaf, which begins
+        // at or left of every slot's first key.
         for bad in [0, last | 8, last, 0x0009_0000_0000_1000, word(at).await] {
             v.load(at.add(8), &bad.to_le_bytes())
                 .expect("the address is in range");
@@ -257,8 +257,8 @@ impl Job for Damaging {
     }
 }
 
-/// A memory node is unreachable, or its answers are lost. Operations that fail return an error, and acknowledged writes
-/// are present when the memory node is back.
+/// A memory node is unreachable, or its answers are lost, or only the first requests of each chain take effect.
+/// Operations that fail return an error, and acknowledged writes are present when the memory node is back.
 #[test]
 fn a_failing_memory_node_loses_no_acknowledged_write() {
     for (seed, trouble) in [

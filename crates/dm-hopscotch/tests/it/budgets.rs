@@ -121,7 +121,7 @@ fn a_table_takes_the_documented_memory() {
         }
         let depth = table.directory().depth().expect("the table has a directory");
         let slots = 1_u64 << depth;
-        // Leaves have 64 entries each, and are between half full and as full as neighbourhoods allow.
+        // Leaves have 64 slots each, and are between half full and as full as neighbourhoods allow.
         assert!(slots >= keys / 64 && slots * 8 < keys * 3 / 2, "{slots} slots");
         let grown = table.local_bytes() - empty;
         assert!(
@@ -205,7 +205,7 @@ fn a_table_has_the_locks_and_the_hotspots_of_its_options() {
     assert_eq!(table.directory().bytes(), size_of_val(table.directory()) + 8);
 }
 
-/// A walk through a table finds every entry once, for any size of leaves.
+/// A walk through a table finds every entry once, with large and with small leaves.
 #[test]
 fn a_walk_finds_every_entry_once() {
     for options in [TableOptions::new(8), small(8)] {

@@ -15,7 +15,7 @@ use dm_verbs::{Control, Verbs};
 
 use crate::common::{open, small};
 
-/// Polls a future at most this many times, then drops it.
+/// A future that polls `inner` up to `polls` more times, and returns `None` if it is still pending then.
 struct Cut<'f, F> {
     inner: Pin<&'f mut F>,
     polls: u64,
@@ -33,7 +33,7 @@ impl<F: Future> Future for Cut<'_, F> {
     }
 }
 
-/// Polls a future at most `polls` times (at least once). Returns `None` if it did not end.
+/// Polls a future at most `polls` times, then drops it. Returns `None` if it did not end. `polls` must not be 0.
 async fn cut<F: Future>(future: F, polls: u64) -> Option<F::Output> {
     let inner = pin!(future);
     Cut { inner, polls }.await

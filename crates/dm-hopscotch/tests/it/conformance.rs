@@ -1,5 +1,5 @@
-//! Runs the conformance script of every index on tables with different options. Together the tests use every kind of
-//! world.
+//! Runs the conformance script of every index on tables with different options. Together the tests use most kinds of
+//! worlds.
 
 use dm_hopscotch::TableOptions;
 use dm_testkit::{Family, TestKey, WorldKind, conform};

@@ -102,8 +102,8 @@ impl World {
         block_on(self.table.directory().find(&self.v, &Key8(key)))
     }
 
-    /// Searches for a key by reading. Returns the number of the leaf that was found, and the counters of the search's
-    /// verbs.
+    /// Calls `find`, which reads if the compute node's copy does not give a leaf. Returns the number of the leaf that
+    /// was found, and the counters of the search's verbs.
     fn found(&self, key: u64) -> (u64, Counters) {
         let before = self.v.meter().counters();
         let located = self
@@ -209,7 +209,7 @@ fn a_directory_is_read_once_and_then_cached() {
     assert_eq!(world.run(0, 9), [1, 2, 3]);
     assert_eq!(world.run(0, 2), [1, 2]);
     assert_eq!(world.run(9 * PART, 1), [2]);
-    // A directory is not read again if the root word points to one of the same depth.
+    // A directory is read again only if the root word points to a deeper one.
     world.directory(&[1, 2]);
     block_on(world.table.warm(&world.v)).expect("the root word is read");
     assert_eq!(world.table.directory().depth(), Some(2));
@@ -279,7 +279,8 @@ fn changes_of_other_clients_are_found() {
     assert!(matches!(world.find(0), Err(IndexError::Pool { at: found, .. }) if found == at));
 }
 
-/// If a table has one leaf and its directory must not grow, an operation begins at the root word even after a split.
+/// If the directory must not grow beyond depth 0, the root word is its only slot. It points to the first leaf even
+/// after a split.
 #[test]
 fn without_a_directory_the_root_word_is_the_slot() {
     let world = World::of(TableOptions {
@@ -306,7 +307,7 @@ fn without_a_directory_the_root_word_is_the_slot() {
 /// The leaves on the way determine how far a slot is corrected.
 #[test]
 fn a_slot_is_corrected_as_far_as_leaves_are_live_and_readable() {
-    // The second of two slots is looked up. Leaves 1 to 3 lie to its left, one after another.
+    // The second of two slots is looked up. Leaves 1 to 3 begin to its left, one after another.
     let corrected = |prepare: &dyn Fn(&World)| {
         let world = World::new();
         world.leaf(1, 0, Some(PART), 2);
@@ -507,7 +508,7 @@ fn a_directory_doubles_for_a_separator_that_it_cannot_distinguish() {
     assert_eq!(of(&[1, 2], 14 * PART, 2), [1, 1, 2, 2]);
 }
 
-/// Directories that take more than one READ, or more than 32, are copied completely.
+/// A directory that takes more than one READ is copied completely.
 #[test]
 fn a_large_directory_is_read_and_written_in_pieces() {
     let world = World::of(TableOptions {
@@ -546,7 +547,8 @@ fn a_large_directory_is_read_and_written_in_pieces() {
     }
 }
 
-/// Runs two compute nodes that install splits at the same time; the first one doubles the directory.
+/// Runs two compute nodes that install splits at the same time. The split of the first one needs a deeper directory,
+/// and so does the split of the second one if `second_grows` is true.
 ///
 /// The second compute node runs to its end after this many polls of the first one. Returns the slots, the bytes of
 /// directories that the allocators count as in use, and whether the first one had ended before the second one began.

@@ -51,8 +51,8 @@ fn threads_on_loopback() {
     loopback(&script(60_000, 2), 100, 256 << 20);
 }
 
-/// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the number of keys and the
-/// share of hot keys.
+/// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the size and the number of
+/// keys, and the share of hot keys.
 fn simulated(seed: u64, operations: u64, cards: Cards) {
     let sim = cards.testbed(seed).compute_nodes(3).memory_nodes(2);
     let world = World::from(sim.build().expect("the world is built"));
@@ -84,7 +84,8 @@ fn simulated_testbeds() {
     }
 }
 
-/// The RNICs promise as little as possible, and clients are suspended.
+/// The RNICs promise less than those of the presets, and clients may be suspended. The seed selects in which ways; with
+/// seed 0, in all of them.
 #[test]
 fn weak_cards() {
     for seed in 0..5 {

@@ -260,8 +260,8 @@ fn address(context: NonNull<sys::ibv_context>, port: u8, wanted: Option<u8>) -> 
     let all = gids(context, port, attr.gid_tbl_len);
     let best = match wanted {
         Some(index) => all.iter().find(|gid| gid.index == index),
-        // This prefers RoCE v2 over IPv4, then other RoCE v2, then any entry. Among equal entries it takes the first
-        // one.
+        // This prefers RoCE v2 over IPv4, then other RoCE v2, then an entry with an IPv4 address, then any entry. Among
+        // equal entries it takes the first one.
         None => all
             .iter()
             .rev()

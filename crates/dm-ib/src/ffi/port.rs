@@ -207,7 +207,8 @@ impl Port {
         posted
     }
 
-    /// Takes completions and passes each to `tell`. Returns their number.
+    /// Takes completions, and passes those of chains in flight to `tell`. Returns the number of all completions that
+    /// were taken.
     pub(crate) fn poll(&mut self, mut tell: impl FnMut(Landed)) -> io::Result<usize> {
         let found = self.cq.poll(&mut self.completions)?;
         for wc in &self.completions[..found] {

@@ -244,7 +244,8 @@ impl Qp {
         )
     }
 
-    /// Shuts the queue pair. From now on, requests that arrive here or were posted here have no effect.
+    /// Shuts the queue pair. From now on, requests that arrive here have no effect, and requests that were posted here
+    /// complete with an error. But a posted request that has already left this card may still take effect at the peer.
     pub(crate) fn shut(&self) -> io::Result<()> {
         let error = sys::ibv_qp_attr {
             qp_state: sys::ibv_qp_state::IBV_QPS_ERR,

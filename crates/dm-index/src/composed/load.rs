@@ -124,7 +124,7 @@ impl<K: KeyBytes> Load<K> {
         Ok(())
     }
 
-    /// Writes the last leaf. Returns all leaves and the number of their entries.
+    /// Writes the remaining entries, usually as one leaf. Returns all leaves and the number of their entries.
     pub(super) async fn end<V: Verbs, L: NodeStore<V, K>>(
         mut self,
         v: &V,

@@ -86,7 +86,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
         let Buffers { run, copy } = buffers;
         let mut expect = *from;
         let mut retry = self.v.retry(self.options.attempts);
-        // The next leaf, if a sibling pointer gave its address, so that no search is needed.
+        // The next leaf, if no search is needed: a sibling pointer gave its address, or the same leaf is read again.
         let mut sibling: Option<Lead> = None;
         // Steps along sibling pointers since the last search in the inner structure.
         let mut hops = 0;
@@ -142,8 +142,9 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
                         linked: alive,
                     });
                     hops += u32::from(sibling.is_some());
-                    // The address led to a leaf so far to the left that a new search takes fewer steps. The search is
-                    // made once, because the separators of these leaves may really be missing.
+                    // After this many steps to the right, a new search probably takes fewer steps. It is made only once
+                    // until the scan makes progress, because the inner structure may lack the separators of the leaves
+                    // on the way, and would lead here again.
                     let far = hops == HOPS_FREE && !searched_again;
                     if far {
                         (searched_again, sibling) = (true, None);
@@ -155,8 +156,8 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
                         }
                     }
                     if far {
-                        // The entry that led here may be right, so it is only reported as stale. This search learns the
-                        // leaves that were split from its leaf.
+                        // The entry that led here may be correct, so it is only reported as stale. This search learns
+                        // the leaves that were split off from the entry's leaf.
                         self.inner.find(self.v, &expect).await?;
                     }
                     // Twice in a row, this leaf did not show where the scan must continue. The cached address was

@@ -10,9 +10,9 @@ use crate::header::{Header, NodeInit};
 use crate::key::KeyBytes;
 use crate::value::ValueRef;
 
-/// Edits images of nodes. The writer holds the node's lock and has accepted the image. It WRITEs the byte range that
-/// an edit returns (`image[range]` to the node's address plus `range.start`). Edits panic only on misuse: a value of
-/// another length, an image that is not as long as a node, or a slot of another format.
+/// Edits images of nodes. The writer holds the node's lock and has accepted the image. It WRITEs the byte range that an
+/// edit returns (`image[range]` to the node's address plus `range.start`). Edits panic only on misuse, such as a value
+/// of another length, an image that is not as long as a node, a slot of another format, or entries that have no room.
 pub trait NodeEdit<K: KeyBytes>: NodeRead<K> {
     /// Overwrites `image` with a new node. The order of `entries` does not matter. Panics if they do not fit.
     fn build<'v>(
@@ -26,8 +26,8 @@ pub trait NodeEdit<K: KeyBytes>: NodeRead<K> {
     /// the new fence keys.
     ///
     /// # Errors
-    /// Returns [`CheckFailure`] under the same conditions as [`entry`](super::NodeRead::entry), [`Reason::Order`] if
-    /// a key is duplicate, and [`Reason::Room`] if the entries do not fit.
+    /// Returns [`CheckFailure`] under the same conditions as [`entry`](super::NodeRead::entry), and [`Reason::Room`] if
+    /// the entries do not fit. Returns [`Reason::Order`] if a key is duplicate; slotted nodes do not check this.
     fn build_from(
         &self,
         image: &mut [u8],

@@ -28,8 +28,9 @@ pub trait NodeSteps<K: KeyBytes>: NodeStructure<K> {
         Ok(self.range(Part::Head))
     }
 
-    /// Removes the entries that have moved, and puts the new entry into its slot if it belongs in the left node. The
-    /// other entries keep their slots.
+    /// Removes the entries that have moved from all lines but the first, and puts the new entry into its slot if it
+    /// belongs in the left node. The other entries stay in their lines, except in the checksummed format, whose entries
+    /// are sorted.
     ///
     /// # Errors
     /// Returns [`CheckFailure`] under the same conditions as [`header`](super::NodeRead::header) and
@@ -72,7 +73,8 @@ pub trait NodeSteps<K: KeyBytes>: NodeStructure<K> {
         Ok(0..self.node_bytes())
     }
 
-    /// Makes a node Live, without an owner: the right node of a finished split, or the left node of a finished merge.
+    /// Makes a node Live, without an owner: the right node of a finished split, the left node of a finished merge, or a
+    /// new root.
     ///
     /// # Errors
     /// Returns [`CheckFailure`] under the same conditions as [`header`](super::NodeRead::header).
@@ -108,8 +110,8 @@ pub trait NodeSteps<K: KeyBytes>: NodeStructure<K> {
     }
 
     /// Extends the left node's range over the right node's keys: the version grows by one, and the high fence key and
-    /// the sibling are those of the right node. The left node stays Frozen: readers find all keys in both nodes, and
-    /// writers must not write until the right node is dead.
+    /// the sibling are those of the right node. The left node stays Frozen: readers find the right node's keys in both
+    /// nodes, and writers must not write until the right node is dead.
     ///
     /// # Errors
     /// Returns [`CheckFailure`] under the same conditions as [`header`](super::NodeRead::header).

@@ -50,7 +50,7 @@ pub trait NodeStructure<K: KeyBytes>: NodeEdit<K> {
     ///
     /// # Errors
     /// Returns [`CheckFailure`] under the same conditions as [`accept`](super::NodeRead::accept) and
-    /// [`entry`](super::NodeRead::entry).
+    /// [`entry`](super::NodeRead::entry), and [`Reason::Order`] if a key was found to be duplicate.
     fn prepare_split<'v>(
         &self,
         left: &[u8],
@@ -105,8 +105,8 @@ pub trait NodeStructure<K: KeyBytes>: NodeEdit<K> {
         }
     }
 
-    /// Repairs the image of a live node whose lines have several versions, because a client has died while it moved
-    /// entries within the node. Returns the bytes to WRITE, or `None` if the format moves no entries within a node.
+    /// Repairs the image of a live node that readers do not accept, because a client has died while it moved entries
+    /// within the node. Returns the bytes to WRITE, or `None` if the format moves no entries within a node.
     ///
     /// # Errors
     /// Returns [`CheckFailure`] under the same conditions as [`header`](super::NodeRead::header) and

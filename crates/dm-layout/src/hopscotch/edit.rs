@@ -17,7 +17,8 @@ impl<K: KeyBytes> Hopscotch<K> {
     /// `version` must be the node's version, and the node must not be young. The caller writes the bytes at the slot's
     /// offset. Returns the number of bytes of `out` that were filled.
     ///
-    /// Panics if entries are not in-line, or if `out` is shorter than an entry.
+    /// Panics if entries are not in-line, if `value` does not have the geometry's length, or if `out` is shorter than
+    /// an entry.
     pub fn encode_entry(&self, version: u8, key: &K, value: &[u8], out: &mut [u8]) -> usize {
         assert!(
             self.geometry.is_in_line(),

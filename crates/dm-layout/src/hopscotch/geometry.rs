@@ -34,10 +34,10 @@ const VERSION_BITS: u8 = 6;
 /// and the value. If an entry and a mark do not fit into one line, each entry has its own group, and each line begins
 /// with two bytes of versions.
 ///
-/// A *boundary* lies between two successive groups, and between the last group and the first. It has a count of the
-/// hops across it. The mark before the boundary contains the count, and the first byte of the group after the boundary
-/// contains a copy of the count. So a READ from any slot to any later slot contains both copies for all boundaries
-/// between the two.
+/// A *boundary* lies between two successive groups, and between the last group and the first. If an entry fits into a
+/// line, entries hop, and each boundary has a count of the hops across it. The mark before the boundary contains the
+/// count, and the first byte of the group after the boundary contains a copy of the count. So a READ from any slot to
+/// any later slot contains both copies for all boundaries between the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HopGeometry {
     pub(crate) node_bytes: usize,
@@ -75,15 +75,16 @@ pub struct HopGeometry {
 pub struct Reach {
     /// The home of this neighbourhood.
     pub(crate) home: usize,
-    /// The range that begins at the home.
+    /// The range that contains the home. It begins at the home, or at an earlier mark if the later marks lack a piece
+    /// of the fence keys.
     pub first: Range<usize>,
-    /// The range that begins at the node's start.
+    /// The range that begins at the first group, if the neighbourhood wraps around at the node's end.
     pub second: Option<Range<usize>>,
     /// The groups whose marks are in one of the ranges.
     pub(crate) marks: [Range<usize>; 2],
 }
 
-/// Successive slots whose bytes a client has read. They wrap around at the node's end.
+/// Successive slots whose bytes a client has read. They may wrap around at the node's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
     pub(crate) first: usize,
@@ -247,7 +248,7 @@ impl HopGeometry {
         self.neighbourhood
     }
 
-    /// Returns whether an entry fits into one line, together with other entries or a mark.
+    /// Returns whether an entry fits into one line together with a mark.
     #[must_use]
     pub const fn is_in_line(&self) -> bool {
         self.prefix == 1

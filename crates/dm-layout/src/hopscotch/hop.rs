@@ -62,13 +62,14 @@ impl<K: KeyBytes> Hopscotch<K> {
     }
 
     /// Makes the hops of `plan` in `image`, and puts the new entry into the slot that becomes free. Calls `write` with
-    /// the offset and the bytes of each WRITE, in their order. Only bytes of the slots that were known to
-    /// [`plan_hops`](Self::plan_hops) are changed or written. `counted` is false only in models of the flaw that hops
-    /// are not counted.
+    /// the offset and the bytes of each WRITE, in their order. Only the slots that were known to
+    /// [`plan_hops`](Self::plan_hops), and bytes between these slots, are changed or written. `counted` is false only
+    /// in models of the flaw that hops are not counted.
     ///
-    /// An entry is overwritten in its old slot only by a WRITE behind the one that has copied it to its new slot. If
-    /// the two slots are in different lines, the hop increments the hop counts of all boundaries between them: one copy
-    /// of each count by the first of these WRITEs, the other copy by the second.
+    /// If the two slots of a hop are in the same line, one WRITE changes both. Otherwise the entry is overwritten in
+    /// its old slot only by a WRITE behind the one that has copied it to its new slot. Such a hop increments the hop
+    /// counts of all boundaries between the two slots: one copy of each count by the first of these WRITEs, the other
+    /// copy by the second.
     pub fn hop(
         &self,
         image: &mut [u8],

@@ -95,7 +95,7 @@ impl<K: KeyBytes> Hopscotch<K> {
     }
 
     /// Returns the separator with the fewest significant bits at which a cut makes room for the new key. Separators
-    /// that leave at least a quarter of the entries on each side are preferred. Among separators with equally many
+    /// that leave about a quarter of the entries or more on each side are preferred. Among separators with equally many
     /// significant bits, the one nearest to the middle is chosen.
     fn coarse_separator(&self, left: &[u8], keys: &[K], new: Option<K>) -> K {
         let (middle, edge) = (keys.len() / 2, keys.len() / 4);

@@ -90,7 +90,7 @@ impl<K: KeyBytes> Hopscotch<K> {
     }
 
     /// Looks up a key as [`Slotted`](crate::Slotted) does: if the key is found, only the header's line and the key's
-    /// line are checked. Otherwise all lines are checked.
+    /// lines are checked. To find that the key is absent, all lines are checked.
     pub(super) fn lookup_node<'a>(
         &self,
         bytes: &'a [u8],

@@ -1,5 +1,5 @@
-//! The packed leaf with line versions. Every line stores its keys as differences from the low fence key, in as few
-//! bytes as possible.
+//! The packed leaf with line versions. Every line stores its keys as differences from the low fence key, so that close
+//! keys take few bytes.
 
 mod geometry;
 mod line;
@@ -26,9 +26,9 @@ use crate::{LINE_BYTES, Line};
 
 /// The packed, line-versioned format for keys `K`: a [`PackedGeometry`] with a key type.
 ///
-/// The second byte of every line shows how wide its keys are (its *shape*) and which of its entries are present. A key
-/// is stored as its difference from the node's low fence key, which never changes. Lines are accepted as in a
-/// [`Slotted`](crate::Slotted) node, with 8-bit versions.
+/// The second byte of every line of entries shows how wide its keys are (its *shape*) and which of its entries are
+/// present. A key is stored as its difference from the node's low fence key, which never changes. Lines are accepted as
+/// in a [`Slotted`](crate::Slotted) node, with 8-bit versions.
 ///
 /// An entry stays in its line until it is removed, or until a split or merge moves it. But a writer may rewrite a line
 /// in another shape, with the same entries and one more. This is one WRITE of one line, so a reader sees one shape or

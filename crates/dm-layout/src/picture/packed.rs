@@ -77,8 +77,8 @@ pub(super) fn packed<K: KeyBytes>(
 mod tests {
     use super::*;
 
-    /// Checks that no two fields overlap, that none extends beyond the line, and that the rest of a line has
-    /// no room for another entry.
+    /// Checks that no two fields overlap, that none extends beyond the line, and that the rest of a line has no room
+    /// for another entry, unless the line already has the maximum of six entries.
     #[test]
     fn all_geometries_tile() {
         let (sizes, step) = if cfg!(miri) { (24, 11) } else { (1, 1) };

@@ -63,14 +63,16 @@ impl RadixHeader {
         &self.partial[..usize::from(self.len)]
     }
 
-    /// Returns the key bytes from byte `from` to the branch, or `None` if the header begins after byte `from`.
+    /// Returns the key bytes from byte `from` to the branch, or `None` if the header begins after byte `from`, or if
+    /// byte `from` is after the branch.
     #[inline]
     #[must_use]
     pub fn partial_from(&self, from: u8) -> Option<&[u8]> {
         self.partial().get(usize::from(from.checked_sub(self.depth)?)..)
     }
 
-    /// Returns the header of the same node with `before` in front of its key bytes, or `None` if they do not fit.
+    /// Returns the header of the same node with `before` in front of its key bytes. Returns `None` if a header cannot
+    /// hold so many key bytes, or if `before` is longer than the depth.
     #[must_use]
     pub fn extended(&self, before: &[u8]) -> Option<Self> {
         let len = before.len() + usize::from(self.len);

@@ -77,8 +77,8 @@ impl SlotWord {
         Self::child(partial, at, node_type as u64)
     }
 
-    /// Makes a slot that points to a leaf of `lines` lines. Returns `None` if a slot cannot encode this, as in
-    /// [`SlotWord::inner`].
+    /// Makes a slot that points to a leaf of `lines` lines. Returns `None` if a slot cannot encode this. It can encode
+    /// 1 to 63 lines, and the same addresses as [`SlotWord::inner`].
     #[must_use]
     pub const fn leaf(partial: u8, at: u64, lines: u8) -> Option<Self> {
         if lines == 0 || lines > LEAF_LINES_MAX {

@@ -27,8 +27,8 @@ impl NodeTypes {
         slots: [6, 30, 256, 0, 0, 0, 0, 0, 0, 0],
         count: 3,
     };
-    /// Seven sizes, as in the paper. A READ of a node fetches fewer bytes than with [`SHIPPED`](Self::SHIPPED), but
-    /// growing nodes are copied more often.
+    /// Seven sizes, as in the paper. A READ of a node usually fetches fewer bytes than with [`SHIPPED`](Self::SHIPPED),
+    /// but growing nodes are copied more often.
     pub const FINE: Self = Self {
         slots: [4, 8, 16, 32, 64, 128, 256, 0, 0, 0],
         count: 7,

@@ -32,6 +32,9 @@ const WORD_BYTES: usize = 8;
 /// value. If an entry fits into a line, it never crosses the end of a line. Otherwise it has its own whole lines.
 /// *Marked* values, whose first byte is odd, need no presence byte: such an entry is the value, then the key. *Words*
 /// are marked values of 8 bytes at aligned offsets, so that a CAS can change them.
+///
+/// A key has at most 44 bytes, so that the header fits into a line. With a longer key, the constructors panic or return
+/// an error.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SlotGeometry {
     pub(crate) node_bytes: usize,
@@ -289,7 +292,8 @@ impl SlotGeometry {
         self.value_len
     }
 
-    /// Returns the size in bytes of an entry: presence byte, key and value, without line versions.
+    /// Returns the size in bytes of an entry without line versions: the key, the value, and a presence byte unless
+    /// values are marked.
     #[must_use]
     pub const fn entry_bytes(&self) -> usize {
         self.entry_bytes
@@ -342,7 +346,7 @@ impl SlotGeometry {
         self.entry_lines == 1
     }
 
-    /// Returns the number of entries that fit.
+    /// Returns the number of entries of a node.
     #[must_use]
     pub const fn capacity(&self) -> usize {
         self.capacity

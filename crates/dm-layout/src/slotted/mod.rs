@@ -120,7 +120,8 @@ impl<K: KeyBytes> Slotted<K> {
     /// Encodes the bytes that [`put`](crate::NodeEdit::put) would write for an in-line entry, without an image. The
     /// caller writes the bytes at the slot's offset. Returns the number of bytes of `out` that were filled.
     ///
-    /// Panics if entries are not in-line, or if `out` is shorter than an entry.
+    /// Panics if entries are not in-line, if `value` does not have the geometry's length, or if `out` is shorter than
+    /// an entry.
     #[inline]
     pub fn encode_entry(&self, key: &K, value: &[u8], out: &mut [u8]) -> usize {
         assert!(

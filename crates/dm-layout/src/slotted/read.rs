@@ -22,9 +22,10 @@ impl<K: KeyBytes> Slotted<K> {
         accept(&self.geometry.place, bytes, self.lines(bytes)?)
     }
 
-    /// Looks up a key. If it is found, only the header's line and the key's line are checked: the header had this
-    /// version at some time during the READ, and a line of this version (or of the neighbouring one that the header
-    /// allows) holds the only entry of the key. If the key is absent, all lines and the low fence key are checked.
+    /// Looks up a key. If it is found, only the header's line and the lines of the key's entry are checked: the header
+    /// had this version at some time during the READ, and lines of this version (or of the neighbouring one that the
+    /// header allows) hold the only entry of the key. If the key is absent, all lines and the low fence key are
+    /// checked.
     #[inline]
     pub(super) fn lookup_node<'a>(
         &self,

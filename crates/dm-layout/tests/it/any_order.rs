@@ -77,7 +77,7 @@ fn key<K: KeyBytes>(small: u8) -> K {
     K::read_from(&[small; 32])
 }
 
-/// Returns keys that are close to each other: they differ only in their last bytes.
+/// Returns a key that is zero except for its last byte. Such keys are close to each other.
 fn near<K: KeyBytes>(small: u8) -> K {
     let mut bytes = [0; 32];
     bytes[K::LEN - 1] = small;
@@ -376,7 +376,7 @@ fn never_mix<K: KeyBytes, F: NodeFormat<K>>(format: &F, key: fn(u8) -> K) {
     }
 }
 
-/// Lines change their shape twice. Each mixture shows the entries that stay, each with a value of one write.
+/// Lines change their shape three times. Each mixture shows the entries that stay, each with a value of one write.
 #[test]
 fn shapes_are_never_mixed() {
     let format = Packed::<Key8>::with_node_bytes(192, 16).unwrap();
@@ -413,7 +413,7 @@ fn shapes_are_never_mixed() {
             assert_eq!(range.start / LINE_BYTES, (range.end - 1) / LINE_BYTES, "one line");
             remote.write(&image, range);
             shapes.push([64, 128].map(|line| image[line + 1] >> 6));
-            // A value changes between the two changes of shape.
+            // A value changes between the changes of shape.
             let slot = dm_layout::find(&format, &image, &near(20))
                 .unwrap()
                 .expect("it is there");

@@ -1,4 +1,5 @@
-//! Tests of exact bytes. If one fails, the bytes in existing pools have changed.
+//! Tests of exact bytes, and of reading and editing such bytes. If a test of exact bytes fails, the bytes in existing
+//! pools have changed.
 
 use dm_layout::{
     Bookend, CheckFailure, Checksummed, FenceKeys, Guard, Key8, LineLag, LineVersions, Lookup, NodeEdit,

@@ -1,4 +1,5 @@
-//! Compares every format with a plain map, compares remote bytes with the image, and reads arbitrary bytes.
+//! Compares every format except hopscotch nodes with a plain map, compares remote bytes with the image, and reads
+//! arbitrary bytes.
 
 use dm_layout::testing::{NodeModel, NodeOp, clustered_key_of, key_of, read_everything};
 use dm_layout::{
@@ -6,7 +7,7 @@ use dm_layout::{
 };
 use proptest::prelude::*;
 
-/// Runs a generic function on every shipped kind of format and entry.
+/// Runs a generic function on every shipped kind of format and entry, except hopscotch nodes.
 macro_rules! on_every_format {
     ($run:ident ( $($argument:expr),* )) => {{
         $run::<Key8, _>(&Slotted::with_node_bytes(1024, 8).unwrap(), $($argument),*);

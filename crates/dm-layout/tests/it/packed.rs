@@ -59,8 +59,8 @@ fn the_bytes_are_as_pictured() {
     let mut image = vec![0xee; 256];
     let entries = entries.map(|(key, value)| (Key8(key), value.into()));
     format.build(&mut image, &init, entries);
-    // The first line has shape 2, with keys of 7 bytes; the other keys use the rest of this line. An empty line
-    // follows.
+    // The first line has shape 2, with keys of 7 bytes; the other keys use the rest of this line. Two empty lines
+    // follow.
     assert_eq!(
         hex(&image),
         [

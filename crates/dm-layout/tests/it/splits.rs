@@ -1,4 +1,4 @@
-//! Tests of the number and the places of splits, in nodes of every format.
+//! Tests of the number and the places of splits, in nodes of every format, and of merges whose copying is repeated.
 #![expect(clippy::unwrap_used, reason = "a test panics")]
 
 use dm_layout::{

@@ -186,8 +186,8 @@ pub(crate) fn client<'h, F: NodeFormat<Key8>>(
     Composed::new(v, table, nodes, options)
 }
 
-/// Runs `work`. Returns its result, and a list of the counters of this connection by which it has cost anything,
-/// without doorbells.
+/// Runs `work`. Returns its result, and a list of the counters of this connection that it has increased, without
+/// doorbells.
 pub(crate) fn cost<T>(v: &Endpoint, work: impl Future<Output = T>) -> (T, String) {
     let before = v.meter().counters();
     let out = block_on(work);

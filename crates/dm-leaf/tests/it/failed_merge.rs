@@ -244,7 +244,8 @@ fn a_merge_that_fails_halfway_loses_no_entry_and_leaves_no_old_one() {
     assert!(stale > 0);
 }
 
-/// Neighbours of a bulk load can be merged, and the load is spread evenly over the memory nodes, even if it is small.
+/// Most neighbours of a bulk load can be merged, and the load is spread evenly over the memory nodes, even if it is
+/// small.
 #[test]
 fn runs_of_a_bulk_load_grow_with_it() {
     let world = Loopback::builder()

@@ -65,8 +65,9 @@ impl<F: NodeFormat<Key8> + Clone> Full<F> {
         }
     }
 
-    /// Polls the insert that splits this many times, and then causes `trouble`. Returns whether the insert succeeded,
-    /// or `None` if it had not ended when it was dropped.
+    /// Polls the splitting insert `polls` times. Then causes `trouble` at the left node's memory node, or drops the
+    /// insert if `trouble` is `None`. Returns whether the insert succeeded, or `None` if it had not ended when it was
+    /// dropped.
     fn split(&self, polls: u64, trouble: Option<Trouble>) -> Option<bool> {
         let (at, write, key) = (Lead::hint(self.left), Write::Insert(&[2; 8]), Key8(self.key));
         let mut insert = pin!(self.nodes.write(&self.v, at, 0, &key, write, None));

@@ -84,8 +84,7 @@ async fn get<F: NodeFormat<Key8>>(v: &Endpoint, leaves: &Leaves<F>, at: RemotePt
 }
 
 /// Begins a split, delays its requests to memory node 1 from the time `before` on, and drops it 700 ns later. Then
-/// another client inserts key 5, and updates all other keys. Returns whether the split had linked the right node when
-/// it was dropped.
+/// another client upserts the keys 1 to 5. Returns whether the split had linked the right node when it was dropped.
 fn run<F: NodeFormat<Key8>>(format: F, before: Nanos, seed: u64) -> bool {
     let sim = Sim::builder(CostModel::cx5_ib())
         .memory_nodes(2)

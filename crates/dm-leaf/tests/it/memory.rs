@@ -19,7 +19,8 @@ use dm_verbs::{Env, Nanos, RemotePtr, Verbs};
 
 use crate::common::{Setup, Table, client, cost, pool};
 
-/// Makes a compute node's nodes in a pool whose memory is reused. Collections run only when the test starts them.
+/// Makes a compute node's nodes in a pool whose memory is reused. A round is due once per `period`. With the period
+/// [`NEVER`], rounds run only when the test starts them.
 pub(crate) fn reclaiming<F: NodeFormat<Key8>>(
     v: &Endpoint,
     format: F,
@@ -172,8 +173,8 @@ fn an_operation_that_is_dropped_before_linking_frees_its_block() {
     assert!(cases[0] > 0 && cases[1] > 3, "{cases:?}");
 }
 
-/// Two compute nodes insert and remove all keys three times. Each has only some of the leaves in its table. After the
-/// third time, they have fetched hardly more memory than after the first.
+/// One compute node inserts and removes all keys three times, and another one reads them. Each has only some of the
+/// leaves in its table. After the third time, the first one has fetched hardly more memory than after the first time.
 #[test]
 fn inserting_and_removing_all_keys_again_takes_no_more_memory() {
     let pool = pool(1);

@@ -165,7 +165,8 @@ impl<F: NodeFormat<Key8> + Clone> Pair<F> {
             .state
     }
 
-    /// Checks that readers find every key, from either node, and that both nodes can be copied.
+    /// Checks that readers find every key from the left node, and the right node's keys also from the right node.
+    /// Checks too that both nodes can be copied.
     fn is_readable(&self, what: &str) {
         for key in KEYS.concat() {
             for at in [self.left, self.right]

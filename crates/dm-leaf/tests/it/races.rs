@@ -58,7 +58,7 @@ enum Order {
     Behind,
     Before,
     /// The second operation begins after this many polls of the first one. The first one continues when the second one
-    /// has ended or waits for it.
+    /// has ended. Until then it is polled only once in 20 polls of the second one, which may wait for it.
     After(usize),
     /// The first operation is dropped after this many polls, and then the second one begins.
     Instead(usize),
@@ -223,7 +223,7 @@ fn around_a_split() {
     );
 }
 
-/// There are two leaves, one of which becomes sparse with its next remove.
+/// There are two leaves with 4 and 5 keys.
 #[test]
 fn around_a_merge() {
     let merges = [Get(10), Remove(50), Remove(10), Update(40), Insert(45)];

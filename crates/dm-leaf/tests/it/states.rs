@@ -220,7 +220,7 @@ fn an_unborn_node_is_not_used_through_a_hint() {
         let waits = format.state_word().is_some();
         let written = one.write(true, 10, Write::Update(&VALUE));
         assert_eq!(told(&written), if waits { "exhausted" } else { "Replaced" });
-        // Any client that finds a linked, unborn root makes the root live.
+        // Any writer that finds a linked, unborn root makes the root live.
         let root = One::new(format, unborn(FenceKeys::ALL), |_, _| {});
         assert_eq!(told(&root.write(false, 10, Write::Update(&VALUE))), "elsewhere");
         assert_eq!(told(&root.write(true, 10, Write::Update(&VALUE))), "Replaced");
@@ -385,7 +385,7 @@ fn an_abandoned_split_is_finished_by_a_sweep() {
             assert_eq!(header.fences, FenceKeys::new(Key8(low), Some(Key8(high))));
             assert_eq!(format.len(&image), Ok(1));
         }
-        // An unborn root is made live only by its writers and by a sweep.
+        // If the creator of an unborn root has died, only a writer or a sweep makes the root live.
         let root = One::new(format, unborn(FenceKeys::ALL), |_, _| {});
         assert_eq!(block_on(root.nodes.tend(&root.v, root.at)), Ok(Tended::Mended));
         let header = format.header(&root.image(root.at)).unwrap();
@@ -442,7 +442,7 @@ fn a_check_reports_the_state_of_a_node() {
             let all = n + usize::from(of_lock);
             format!("{all} reads, {bytes} bytes_read, {all} round_trips")
         };
-        // The lock of a live node is not read, although it is held here.
+        // The lock of a live node is not read, even if it is held.
         let locks = Locks::new(Setup::plain().locks, GlobalLockTable::on_chip(2, 64));
         let w = one.pool.connect(1).unwrap();
         for held in [false, true] {

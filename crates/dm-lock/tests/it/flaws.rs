@@ -5,8 +5,8 @@ use dm_lock::{Local, LockError, LockFlaws, LockOptions};
 use dm_loopback::block_on;
 use dm_verbs::{MaskedCas, Verbs, Why};
 
-/// Runs two clients. Client a holds the lock and has read 0. Client b queues. Then a begins to write 1 back, and is
-/// polled once. Returns the content of memory at the moment when b has the lock, if it gets it.
+/// Runs two clients. Client a holds the lock, and client b queues. Then a begins to write 1 back, and is polled once.
+/// If b has the lock after that, returns the word in memory when a has ended; otherwise returns `None`.
 fn handed_over_with(flaws: LockFlaws) -> Option<u64> {
     // The local step before the handover is the only await in `write_back` before the chain is posted.
     let bench = bench(
@@ -126,8 +126,8 @@ fn t_s13_a_lane_released_by_write_beside_a_cas_is_lost_where_they_race() {
         "lane 0 is held again, by somebody who has gone"
     );
 
-    // On such a card, locks with lanes are released by an atomic and lose nothing (see `storm.rs`). Release by WRITE is
-    // refused.
+    // On such a card, locks with lanes are released by an atomic, and release by WRITE is refused. Where atomics and
+    // WRITEs are serialised, as here and in `storm.rs`, a WRITE releases a lane and loses nothing.
     let flaws = LockFlaws {
         lanes16: true,
         ..LockFlaws::default()

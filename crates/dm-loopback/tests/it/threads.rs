@@ -35,7 +35,7 @@ async fn lock(v: &Endpoint) {
     }
 }
 
-/// Adds one by FAA, and one by CAS under a spin lock.
+/// Adds one to a counter by FAA, and one to another counter under a spin lock.
 async fn add_twice(v: &Endpoint) {
     v.faa(at(COUNTER), 1).await.expect("no faults");
     lock(v).await;

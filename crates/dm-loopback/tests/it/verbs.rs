@@ -338,7 +338,7 @@ fn delayed_completions_take_polls_and_effects_do_not() {
         let mut byte = [0];
         world.inspect(at(4096 + 8 * n), &mut byte).expect("in bounds");
         assert_eq!(byte, [1], "the effect is there before any poll");
-        // Half of the chains are dropped in flight.
+        // Half of the chains are dropped after one poll.
         for _ in 0..6 {
             match std::pin::Pin::new(&mut ticket).poll(&mut cx) {
                 Poll::Pending => pending += 1,

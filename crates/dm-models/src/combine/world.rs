@@ -10,7 +10,7 @@ use dm_verbs::{NodeId, RemotePtr};
 
 /// Keys and values are numbers.
 pub(crate) type Spec = KvMap<u64, u64>;
-/// An operation with the value that it writes.
+/// An operation, with the value that it writes if it writes one.
 pub(crate) type Op = KvOp<u64, u64>;
 
 /// The words at the start, and the operations of all clients. The keys are 1 and 2.

@@ -1,4 +1,5 @@
-//! The model of a client that dies at any step between taking and releasing a lock.
+//! The model of a client that dies at any step: before it takes a lock, while it takes, holds or releases the lock, or
+//! afterwards.
 
 use dm_explore::{Client, Counter, CounterOp, Knobs, Model, Retries};
 use dm_lock::{LockError, LockOptions, LockPlace, LockWord, Locks};
@@ -8,7 +9,7 @@ use dm_verbs::{ClientId, Env, Exhausted, RemotePtr, Verbs, Why};
 use crate::locks::{compute_nodes, lock_word, node, one_lock};
 use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 
-/// The stages that the first client records.
+/// The stages that each client records.
 const STAGES: [&str; 5] = [
     "not asked for it",
     "taking it",
@@ -141,8 +142,8 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     Box::new(model)
 }
 
-/// Returns whether the error contains the lock's address, and another client as the owner. Without masked atomics,
-/// lost races for a free word may also use up the budget.
+/// Returns whether the error contains the lock's address, and another client as the owner. Without masked atomics, lost
+/// races for a free word may use up the budget. Then the error need not name an owner.
 fn names(e: &LockError, me: ClientId, masked: bool) -> bool {
     let LockError::Held(Exhausted { at, why, .. }) = e else {
         return false;

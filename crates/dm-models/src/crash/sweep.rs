@@ -5,9 +5,9 @@ use dm_history::Spec;
 use dm_lock::{DOUBT, LockWord};
 use dm_verbs::{ChipPtr, ClientId, Control, ControlRequest, NodeId, Verbs};
 
-/// Fences the clients that have crashed, and frees the locks that they own. `tables` is the number of memory nodes,
-/// and the number of lock words at the start of the on-chip memory of each. `doubt` is added to the payload of a freed
-/// word. It is [`DOUBT`], except in a broken twin.
+/// Fences the clients that have crashed, and frees the locks that they own. `tables` is the number of memory nodes, and
+/// the number of lock words at the start of the on-chip memory of each. The bits of `doubt` are set in the payload of a
+/// freed word. They are [`DOUBT`], except in a broken twin.
 pub(crate) async fn sweep<S, P: Spec>(c: &Client<S, P>, clients: usize, tables: (u16, u32), doubt: u32) {
     let v = c.verbs();
     let (memory_nodes, words) = tables;
@@ -39,5 +39,5 @@ pub(crate) async fn sweep<S, P: Spec>(c: &Client<S, P>, clients: usize, tables: 
     }
 }
 
-/// The bits that a correct sweep adds to the payload of the words that it frees.
+/// The bits that a correct sweep sets in the payload of the words that it frees.
 pub(crate) const DOUBTED: u32 = DOUBT;

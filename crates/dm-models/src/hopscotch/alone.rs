@@ -9,7 +9,7 @@ use crate::tree::world::{Do, Shape, holds, plain, with};
 use crate::{Case, Entry, How, Kind, Twin};
 use Do::{Get, Insert, Remove, Update};
 
-/// The first get finds the key; the second get reads only the slot where the key was.
+/// If the first get finds the key, the second get reads only the slot where the key was.
 const SHAPES: &[Shape] = &[
     (
         "remove, insert, update",

@@ -79,8 +79,9 @@ pub(crate) const T_C2: Entry = Entry {
     },
 };
 
-/// The first get may read the whole node. The header that it finds may already lead to the right half, while the lines
-/// are still old. Then the second get finds its key in an old line.
+/// The first get may read the whole node. The header that it finds may already lead to the right half, which has the
+/// new key 5 in the published protocol. If the lines of the left half are still old, the second get may read only these
+/// lines, in which key 5 is absent.
 const T_C3_SHAPES: &[Shape] = &[
     ("2x1", with(FULL, &[(0, &[Insert(5)]), (1, &[Get(5), Get(5)])])),
     (
@@ -93,7 +94,7 @@ const T_C3_SHAPES: &[Shape] = &[
     ),
 ];
 
-/// Returns knobs with which any READ may seem slow, so that the whole node is read.
+/// Returns knobs with which any READ may seem slow. After a slow READ, a client reads the whole node.
 fn slow_reads() -> [Knobs; 2] {
     [Knobs::weak(), Knobs::declared()].map(|k| Knobs {
         elapsed: Elapsed::Free,

@@ -167,8 +167,8 @@ async fn merge(c: &Client<Shared, NoSpec>) {
         .await;
     let done = matches!(merged, Ok(Merge::Done { .. }));
     c.check(done, || format!("nobody is in the way: {merged:?}"));
-    // A change of the key in the left leaf is modelled by this step alone. The change itself would only add one more
-    // step of the same kind.
+    // This step stands for a change of the key in the left leaf. The verbs of the change are left out, because the get
+    // never reads the left leaf.
     v.local(dm_verbs::LocalStep::Section).await;
     shared.changed.with(|changed| *changed = true);
     let Some(epochs) = shared.alloc.epochs() else {

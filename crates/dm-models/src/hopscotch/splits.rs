@@ -28,7 +28,7 @@ const SHAPES: &[Shape] = &[
         "split, get new",
         with(FULL, &[(0, &[Insert(5)]), (1, &[Get(5), Get(4)])]),
     ),
-    // The first get may read the whole node. It then sees the new header while the lines are still old.
+    // The first get may read the whole node, and may then see the new header while the lines are still old.
     (
         "split, get new twice",
         with(FULL, &[(0, &[Insert(5)]), (1, &[Get(5), Get(5)])]),
@@ -88,7 +88,7 @@ pub(crate) const ENTRY: Entry = Entry {
         stay and keys that move.",
     cases: || {
         let mut cases = holds(SHAPES);
-        // In these shapes any READ may count as slow, so that the client reads the whole node.
+        // In these cases any READ may count as slow, and after a slow READ the client reads the whole node.
         let twice = SHAPES.iter().filter(|(shape, _)| shape.ends_with("twice"));
         cases.extend(twice.map(|&(shape, _)| Case::holds(shape, Knobs::weak())));
         cases

@@ -150,7 +150,7 @@ const SHAPES: &[Shape] = &[
             ..with(ONE, &[(0, &[Insert(3)]), (1, &[Get(9)])])
         },
     ),
-    // The client reads the new directory as soon as the root word points to it.
+    // The client may read the new directory as soon as the root word points to it.
     (
         "2 MN, first directory on the other, cold get",
         Script {

@@ -1,4 +1,4 @@
-//! The model of a visit whose client dies while it writes or publishes a table of leaves.
+//! The model of a visit that writes and publishes a table of leaves, and whose client may die at any step.
 
 use dm_explore::Knobs;
 use dm_index::Key8;

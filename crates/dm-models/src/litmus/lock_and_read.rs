@@ -52,7 +52,7 @@ async fn add<V: Verbs>(v: &V, lock: RemotePtr, apart: bool, tag: bool) -> u64 {
             (true, _) => (chain.post().await.expect(OK), None),
             (_, true) => {
                 let (owner, bytes) = chain.read(lock, 16).post().await.expect(OK);
-                // If the client's own tag is missing, the READ was served before the lock was taken.
+                // If the CAS has succeeded but the client's own tag is missing, the READ was served before the CAS.
                 let shown = word_of(&bytes, 0) == me;
                 (owner, shown.then(|| word_of(&bytes, 8)))
             }

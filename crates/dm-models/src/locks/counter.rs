@@ -55,7 +55,7 @@ impl Default for Adders {
     }
 }
 
-/// Returns the node, whose first word is the counter.
+/// Returns the address of the node.
 pub(crate) fn node() -> RemotePtr {
     RemotePtr::new(NodeId(0), 4096).unwrap_or(RemotePtr::NULL)
 }
@@ -87,8 +87,8 @@ pub(crate) fn guarded(
         .place(lock_word(options.place), 8, "lock")
 }
 
-/// Returns the compute node of each client of a shape. For example, `2x3` means two compute nodes with three clients
-/// each.
+/// Returns the compute node of each client of a shape. For example, `3x2` means three compute nodes with two clients
+/// each, and `2+1` means two clients on one compute node and one client on another.
 pub(crate) fn compute_nodes(shape: &str) -> &'static [u16] {
     match shape.split([' ', ',']).next() {
         Some("1x2") => &[0, 0],
@@ -104,8 +104,9 @@ pub(crate) fn compute_nodes(shape: &str) -> &'static [u16] {
 }
 
 impl Adders {
-    /// Builds the model. It checks that the counter is linearizable, that at most one client is in the
-    /// section, and that the lock is free at the end.
+    /// Builds the model. It checks that every add counts, and that the lock is free at the end. If operations are
+    /// recorded, it also checks that they are linearizable. With [`Read::Apart`], it checks that at most one client is
+    /// in the section.
     pub(crate) fn model(self, title: String) -> Model<Locks, Counter> {
         let word = lock_word(self.options.place);
         let counter = self.read.counter();

@@ -1,4 +1,5 @@
-//! The model of a client whose queue pair fails between taking and releasing a lock.
+//! The model of a client whose queue pair fails at any step while the client takes, holds, hands over or releases a
+//! lock.
 
 use dm_explore::{Client, Counter, CounterOp, Knobs, Late, Model, Retries};
 use dm_lock::{LockError, LockOptions, LockWord, Locks};

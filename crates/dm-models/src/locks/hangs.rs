@@ -1,5 +1,4 @@
-//! Models of hangs in which all clients stay busy. Their protocols are written by hand, because dmkit ships none of
-//! them.
+//! Models of hangs in which clients stay busy. Their protocols are written by hand, because dmkit ships none of them.
 
 use dm_explore::{Client, Knobs, Model, NoSpec};
 use dm_verbs::{NodeId, RemotePtr, Verbs, Why};
@@ -132,8 +131,8 @@ pub(crate) const ALONE: Entry = Entry {
 /// The number that a writer adds to the lock word when it takes the lock. A reader adds one.
 const WRITER: u64 = 1 << 32;
 
-/// A lock that is released by FAA. In the broken twin, the release overwrites changes that other clients have made to
-/// the lock word meanwhile.
+/// A lock that is released by FAA. In the broken twin, a writer releases it by WRITE, which overwrites changes that
+/// other clients have made to the lock word meanwhile.
 pub(crate) const BLIND: Entry = Entry {
     name: "blind-release",
     kind: Kind::Lock,

@@ -1,4 +1,5 @@
-//! Models of locks. They run the shipped `dm-lock`, mostly with a counter.
+//! Models of locks. Most of them run the shipped `dm-lock` with a counter. The models of hangs and of progress are
+//! written by hand.
 
 mod cancelled;
 mod counter;

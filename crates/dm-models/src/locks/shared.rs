@@ -1,4 +1,4 @@
-//! Models of a lock that several clients may share, or one client may hold alone.
+//! Models of a lock that several clients may share, and that one client may hold alone or beside sharers.
 
 use dm_explore::{Client, Counter, Endpoint, Knobs, Retries};
 use dm_lock::{Attempted, Guard, LockError, LockFlaws, LockOptions, LockPlace, Locks};
@@ -171,7 +171,8 @@ async fn hold(
     Ok((guard, bytes))
 }
 
-/// Moves all words into the sum, while it holds the lock alone.
+/// Moves all words into the sum, while it holds the lock. Without `alone`, it holds the lock beside sharers, which is
+/// the mistake of a twin.
 async fn sweep(c: &Client<Locks, Counter>, alone: bool) -> Result<(), LockError> {
     let v = c.verbs();
     let (guard, bytes) = hold(c, node(), LEN as u32, alone).await?;

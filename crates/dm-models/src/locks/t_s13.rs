@@ -41,11 +41,11 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-/// Returns two nodes that have different locks in the lock table.
+/// Returns two nodes. If a word of the lock table has several locks, the nodes have different ones.
 fn nodes(locks: &Locks) -> [RemotePtr; 2] {
     let at = |i: u64| RemotePtr::new(NodeId(0), 4096 + 64 * i).unwrap_or(RemotePtr::NULL);
     let same = |i: &u64| locks.lock_of(at(*i)) == locks.lock_of(at(0));
-    // With one lock per word all nodes share the lock, so any second node will do.
+    // If the only word has one lock, all nodes share it, so any second node will do.
     let other = (1..64).find(|i| !same(i)).unwrap_or(1);
     [at(0), at(other)]
 }

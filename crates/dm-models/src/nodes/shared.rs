@@ -1,4 +1,4 @@
-//! Models of updates that share a leaf with operations that change its slots.
+//! Models of updates that share the lock of a leaf, while other clients change the leaf's slots.
 
 use dm_explore::Knobs;
 use dm_history::KvOp::{Get, Insert, Remove, Update};
@@ -268,7 +268,7 @@ fn build_of<F: NodeFormat<Key8>>(
 ) -> Box<dyn Explorable> {
     let shape = s.shape.trim_start_matches(PACKED);
     let joins = shape.starts_with("merge");
-    // After the preload the leaf has room for one more key, except in shapes that split the leaf.
+    // The shapes of splits begin with a full leaf. The shapes of merges begin with two leaves, which have one key each.
     let (preload, removed): (&'static [u64], &'static [u64]) = match shape {
         _ if joins => (&[10, 20, 30, 40], &[10, 30]),
         _ if shape.ends_with("split") => (&[10, 20, 30], &[]),

@@ -1,5 +1,5 @@
 //! Models of leaves of words: updates share the leaf's lock and exchange a word by CAS, inserts hold the lock beside
-//! updates, and removes and structural changes hold it alone.
+//! updates, and removes, upserts and structural changes hold it alone.
 
 use dm_explore::Knobs;
 use dm_history::KvOp::{Get, Insert, Remove, Update, Upsert};
@@ -98,7 +98,7 @@ pub(super) const WORDS: Entry = Entry {
 };
 
 /// Makes the entry of a flaw, from its name, its source, what it shows, what the published protocol does, its shape,
-/// and a function that sets the switches of the published protocol or of the mended one.
+/// and a function that sets the switches of the published protocol or of the corrected one.
 macro_rules! flaw {
     ($entry:ident, $name:literal, $source:literal, $about:literal, $published:literal, $shape:literal, $flaws:expr) => {
         pub(super) const $entry: Entry = Entry {

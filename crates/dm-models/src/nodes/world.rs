@@ -32,7 +32,8 @@ pub(crate) struct Script<F> {
     pub(crate) format: F,
     pub(crate) options: NodeOptions,
     pub(crate) locks: LockOptions,
-    /// Keys that are inserted before the start, in this order. They fill the slots in the same order.
+    /// Keys that are inserted before the start, in this order. Unless the format sorts its entries, they fill the slots
+    /// in the same order.
     pub(crate) preload: &'static [u64],
     /// Keys that are removed again before the start.
     pub(crate) removed: &'static [u64],
@@ -73,11 +74,11 @@ fn leaf() -> RemotePtr {
     RemotePtr::new(NodeId(0), 4096).unwrap_or(RemotePtr::NULL)
 }
 
-/// Number of locks in models of two leaves.
+/// Number of locks of each memory node in models that merge two leaves.
 const LOCKS: u32 = 8;
 
-/// Returns the leaf and the neighbour that was split from it. The leaf holds 10 and 20, and the neighbour holds 30 and
-/// 40.
+/// Returns the leaf and the neighbour that was split from it. Before the removals, the leaf holds 10 and 20, and the
+/// neighbour holds 30 and 40.
 fn pair() -> Neighbours<Key8> {
     Neighbours {
         level: 0,
@@ -105,8 +106,8 @@ impl<F: NodeFormat<Key8> + Clone> Script<F> {
         }
     }
 
-    /// Builds the model. It checks that all operations are linearizable, and that no value that is read mixes two
-    /// writes.
+    /// Builds the model. It checks that all operations are linearizable, that none fails, and that no value that is
+    /// read mixes two writes.
     pub(crate) fn model(self, title: String) -> Model<Leaf<F>, Spec> {
         let script = Arc::new(self);
         let (setting_up, opening) = (Arc::clone(&script), Arc::clone(&script));

@@ -1,4 +1,4 @@
-//! Models of a client of a radix tree that dies, or is dropped, in the middle of an operation.
+//! Models of a client of a radix tree that dies, is dropped, or loses a queue pair in the middle of an operation.
 
 use dm_explore::Knobs;
 
@@ -60,8 +60,8 @@ const SHAPES: &[Shape] = &[
     ),
 ];
 
-/// In these shapes a client is dropped. Its locks are released, and other clients of its compute node may use its
-/// blocks.
+/// In these shapes a client is dropped, or its queue pair fails. Its locks are released, and other clients of its
+/// compute node may use its blocks.
 const CANCELS: &[Shape] = &[
     (
         "insert, insert",

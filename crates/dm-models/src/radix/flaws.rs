@@ -8,7 +8,7 @@ use Do::{Get, Insert, Remove, Scan, Update};
 
 const T_M1_SHAPES: &[Shape] = &[(
     "3x1",
-    // The client without a cache finds the leaf through its old link.
+    // The client without a cache may find the leaf through its old link.
     with(
         cold(APART, &[1]),
         &[(0, &[Insert(0x102)]), (1, &[Get(0x103)]), (2, &[Get(0x102)])],

@@ -41,7 +41,7 @@ const SHAPES: &[Shape] = &[
         with(APART, &[(0, &[Insert(0x301)]), (1, &[Insert(0x102)])]),
     ),
     (
-        // The second client gets its locks by handover.
+        // The second client may get its locks by handover.
         "1 CN, insert, insert",
         with(SPARSE, &[(0, &[Insert(3)]), (0, &[Insert(4)])]),
     ),

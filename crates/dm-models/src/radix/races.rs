@@ -84,7 +84,8 @@ const SHAPES: &[Shape] = &[
         with(APART, &[(0, &[Insert(0x301)]), (1, &[Insert(0x102)])]),
     ),
     (
-        // Both clients freeze the same node. One of them freezes a slot that has changed since the other one read it.
+        // Both clients may freeze the same node, and one of them may freeze a slot that has changed since the other one
+        // read it.
         "growth, leaf split and growth",
         with(
             APART,

@@ -21,7 +21,7 @@ const SHAPES: &[Shape] = &[
         with(FULL, &[(0, &[Insert(0x101)]), (1, &[Get(1), Get(0x101)])]),
     ),
     (
-        // The second client finds a slot without a child in the old node.
+        // The second client may find a slot without a child in the old node.
         "header split, get vacant",
         with(ROOM, &[(0, &[Insert(0x103)]), (1, &[Get(0x103)])]),
     ),

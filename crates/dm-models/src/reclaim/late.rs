@@ -95,7 +95,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
                     true => drop(running),
                     false => drop(end_operation(Some(running), done)),
                 }
-                // The compute node runs further operations.
+                // The compute node does further rounds.
                 for _ in 0..2 {
                     if alloc.collect(v, &seat).await.is_err() {
                         break;

@@ -50,7 +50,7 @@ struct Shared {
     alloc: Arc<Allocator>,
     locks: Arc<Locks>,
     pair: Neighbours<Key8>,
-    /// Whether the key has its new value.
+    /// Whether a key of the leaf that is merged away has a new value in the left leaf.
     changed: dm_sync::Mutex<bool>,
 }
 
@@ -152,7 +152,7 @@ async fn scan(c: &Client<Shared, NoSpec>) {
     read.expect("no faults in this model");
 }
 
-/// Merges the leaf, changes a key in the merged leaf, and builds the next leaf in its memory.
+/// Merges the leaf into the left leaf, changes a key there, and builds the next leaf in its memory.
 async fn merge(c: &Client<Shared, NoSpec>) {
     let (v, shared) = (c.verbs(), c.shared());
     let mut after = NodeCopy::new();
@@ -162,8 +162,8 @@ async fn merge(c: &Client<Shared, NoSpec>) {
         .await;
     let done = matches!(merged, Ok(Merge::Done { .. }));
     c.check(done, || format!("nobody is in the way: {merged:?}"));
-    // A change of a key in the merged leaf is modelled by this step alone. The change itself would only add one more
-    // step of the same kind.
+    // This step stands for a change of a key in the left leaf. The verbs of the change are left out, because the scan
+    // never reads the left leaf.
     v.local(dm_verbs::LocalStep::Section).await;
     shared.changed.with(|changed| *changed = true);
     let Some(epochs) = shared.alloc.epochs() else {

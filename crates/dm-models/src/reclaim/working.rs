@@ -91,7 +91,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     Box::new(model)
 }
 
-/// Collects once after the first look.
+/// Collects once, if the first look is over.
 async fn round(c: &Client<Allocator, NoSpec>) -> Result<(), AllocError> {
     let (v, alloc) = (c.verbs(), c.shared());
     let Some(epochs) = alloc.epochs() else {
@@ -104,7 +104,7 @@ async fn round(c: &Client<Allocator, NoSpec>) -> Result<(), AllocError> {
     alloc.collect(v, &seat).await
 }
 
-/// Runs `times` announcements after the first look.
+/// Announces the compute node `times` times, if the first look is over.
 async fn work(c: &Client<Allocator, NoSpec>, times: u32) -> Result<(), AllocError> {
     let (v, alloc) = (c.verbs(), c.shared());
     let Some(epochs) = alloc.epochs() else {
@@ -124,7 +124,7 @@ async fn work(c: &Client<Allocator, NoSpec>, times: u32) -> Result<(), AllocErro
     Ok(())
 }
 
-/// Looks at the other compute node's slot. Looks again if there was an announcement in between.
+/// Looks at the other compute node's slot. Looks again if the client there has done its announcements in between.
 async fn look(c: &Client<Allocator, NoSpec>) -> Result<(), AllocError> {
     let (v, alloc) = (c.verbs(), c.shared());
     let Some(epochs) = alloc.epochs() else {

@@ -157,7 +157,8 @@ fn seat(alloc: &Allocator) -> Seat {
     Epochs::seat(alloc.epochs().expect("the pool has members"))
 }
 
-/// Lets a compute node join, take a block, and go. With `links`, the block is linked.
+/// Lets a compute node join, take a block, and leave. With `links`, the block is linked, and the free blocks go to the
+/// depot. Otherwise, all blocks of its chunk are lost.
 async fn go(v: &Endpoint, links: bool) {
     let alloc = allocator(9, ReclaimFlaws::default());
     let seat = seat(&alloc);
@@ -190,7 +191,7 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
         _ => Starts::JoinsLate,
     };
     let (joins, leaves) = (starts.joins(), starts == Starts::Leaves);
-    // The blocks of a compute node that leaves before the census are lost too.
+    // In `leaves`, W's compute node leaves with its free blocks, so the number of lost blocks is not checked.
     let lost = (!leaves).then_some(BLOCKS + if joins { MAGAZINES } else { 0 });
     let model = Model::new(s.title.clone())
         .memory(64 << 10, 0)
@@ -426,7 +427,7 @@ async fn judge(
     Ok(())
 }
 
-/// Takes a census. The index is the root alone.
+/// Takes a census. The index consists only of the block to which the root leads.
 async fn take_census(
     c: &C,
     starts: Starts,

@@ -111,7 +111,7 @@ async fn add_again(c: &Client<Member, Counter>) -> Result<(), IndexError> {
     added
 }
 
-/// Looks at the slots until every member that announces nothing is expelled, and then adds.
+/// Looks at the slots twice, so that every member that announces nothing is expelled, and then adds.
 async fn watch_and_add(c: &Client<Member, Counter>) -> Result<(), IndexError> {
     let seat = c.shared().seat();
     for _ in 0..2 {

@@ -218,8 +218,8 @@ async fn look(c: &C, flaws: Flaws) -> Result<Look, IndexError> {
     })
 }
 
-/// Records a word of the gate, and shuts or opens the gate of this compute node. Does nothing if a later word is
-/// recorded.
+/// Records a word of the gate, and shuts or opens the gate of this compute node. Does nothing if this word or a later
+/// one is recorded.
 fn learn(c: &C, word: u64, flaws: Flaws) {
     let node = c.shared();
     count_section();
@@ -310,7 +310,8 @@ async fn expel(c: &C, joins: bool, flaws: Flaws) -> Result<(), IndexError> {
     sum_up(c, &node.locks).await
 }
 
-/// Adds, looks, adds again, and answers if the compute node has not answered yet.
+/// Adds, looks, adds again, and answers if the compute node has not answered yet. With `drops`, drops a share instead
+/// of the first add.
 async fn share(c: &C, drops: bool, flaws: Flaws) -> Result<(), IndexError> {
     let (v, locks) = (c.verbs(), &c.shared().locks);
     enlist(c);

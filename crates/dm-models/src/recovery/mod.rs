@@ -1,5 +1,6 @@
-//! Models of recovery: a client dies while it holds a lock, and the other members expel its compute node, free the lock
-//! and finish the work. They run the shipped `dm-alloc` and `dm-lock`.
+//! Models of recovery: a client dies, for example while it holds or shares a lock. Other members expel its compute
+//! node, free its locks, finish its work, and find the blocks that it has lost. They run the shipped `dm-alloc` and
+//! `dm-lock`.
 
 mod census;
 mod clear;

@@ -170,7 +170,8 @@ async fn expel(c: &C) -> Result<(), IndexError> {
     sum_up(c, &c.shared().locks).await
 }
 
-/// Announces T's compute node, adds, answers, and adds again.
+/// Announces T's compute node, adds, answers, and adds again. With `drops`, drops a share instead of the first add.
+/// Without `adds`, adds nothing.
 async fn answer(c: &C, drops: bool, adds: bool) -> Result<(), IndexError> {
     let (v, shared, own) = (c.verbs(), c.shared(), node().add(16));
     let seat = shared.seat();

@@ -7,7 +7,7 @@ use dm_verbs::{RemotePtr, Verbs, Why};
 
 use crate::locks::{lock_word, node};
 
-/// The sum, followed by the words of two clients.
+/// Bytes of the sum and of the words of two clients, which follow the sum.
 pub(super) const LEN: u32 = 24;
 
 /// The value that a client outputs when it begins an add. The next constant is the output when the add is done.

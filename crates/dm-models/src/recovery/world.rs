@@ -150,8 +150,8 @@ async fn sweep(c: &Client<Shared, Counter>, home: Home, flaws: Flaws) {
     c.check(swept.is_ok(), || format!("{swept:?}"));
 }
 
-/// Visits the only node, finishes what the dead client has left there, and clears the doubt of the lock word. With
-/// `early`, reads the lock word only after it has visited the node, which is the mistake of a twin.
+/// Visits the only node. Finishes what the dead client has left there, or clears the doubt of the lock word if nothing
+/// is left. With `early`, reads the lock word only after it has visited the node, which is the mistake of a twin.
 pub(crate) async fn visit_and_clear(c: &Client<Shared, Counter>, early: bool) {
     let v = c.verbs();
     let table = Sweep {

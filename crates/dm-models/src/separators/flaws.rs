@@ -29,8 +29,8 @@ const T_D12_SHAPES: &[Shape] = &[
     ),
 ];
 
-/// Shapes that cache all separators approximately. If there are two clients, the cache of one client does not contain
-/// changes that the other one makes.
+/// Shapes that cache all separators approximately. The cache of one client does not contain changes that the other one
+/// makes.
 const ROUGH_SHAPES: &[Shape] = &[
     (
         "rough: split, get and update",

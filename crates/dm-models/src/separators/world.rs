@@ -12,9 +12,8 @@ use crate::tree::subject::SubjectParts;
 use crate::tree::world::{Shape, script};
 use crate::{Explorable, Setting};
 
-/// Returns options with leaves of two lines and 3 entries with whole keys, radix nodes of one line with 2 or 4 slots,
-/// and 16 locks per memory node. Packed leaves would hold twice as many entries; they have their own models, with a
-/// single leaf.
+/// Returns options with leaves of two lines and 5 entries with whole keys, radix nodes of one line with 2 or 4 slots,
+/// and 16 locks per memory node. Packed leaves have their own models, with a single leaf.
 pub(super) const fn options() -> Options {
     Options {
         leaf_bytes: 128,

@@ -12,8 +12,8 @@ use super::world::{Do, Script, Spec, options, script, timeless};
 use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 use Do::{Get, Insert, Update};
 
-/// The old leaf is on memory node 0 and its parent on node 1. Client A splits the leaf, B reaches the leaf through the
-/// changed parent, and C has cached the old parent before.
+/// The old leaf is on memory node 0 and its parent on node 1. Client A splits the leaf, B reaches the new leaf through
+/// the changed parent, and C has cached the old parent before.
 const T_S4_SHAPES: &[(&str, Script)] = &[(
     "3x1",
     Script {
@@ -75,7 +75,7 @@ const T_S5_SHAPES: &[(&str, Script)] = &[
             ..Script::EMPTY
         },
     ),
-    // Both clients split the root leaf, one after the other, before either of them has added a root above it.
+    // Both clients may split the root leaf, one after the other, before either of them has added a root above it.
     (
         "first root",
         Script {
@@ -142,7 +142,7 @@ fn build(s: &Setting<'_>, mut options: Options) -> Box<dyn Explorable> {
     Box::new(script(T_S5_SHAPES, s.shape).model::<Sherman<Key8, Slotted<Key8>>>(s.title.clone(), options))
 }
 
-/// Every client finds an empty pool and opens it.
+/// The pool is empty at the start, and every client creates or opens it.
 pub(crate) const BOOTSTRAP: Entry = Entry {
     name: "bootstrap",
     kind: Kind::Tree,

@@ -174,7 +174,8 @@ pub(crate) fn at_rest<F: NodeFormat<Key8>>(end: &End<'_>, format: &F) -> Result<
     Ok(())
 }
 
-/// Returns the stage that the split of the leaf with key 30 has reached. `held` tells whether the leaf's lock is held.
+/// Returns the stage that the split of the leaf with key 30 has reached. `held` tells whether the client that splits
+/// holds a lock.
 #[cfg(test)]
 pub(super) fn stage(end: &End<'_>, held: bool) -> Result<&'static str, String> {
     let format = Slotted::tiny(8).expect("two entries fit");
@@ -207,8 +208,9 @@ pub(super) fn stage(end: &End<'_>, held: bool) -> Result<&'static str, String> {
     })
 }
 
-/// Checks `contents` against the script. A key that no client writes must be as it was loaded. A key with one writer,
-/// which has finished, must be as this writer left it. Any other key must be present if no client removes it.
+/// Checks `contents` against the script. A key that no client writes must be as it was loaded. A key with one writer
+/// must be as this writer left it, if the writer has finished and none of its chains has failed. Any other key must be
+/// present if it is in the script's `always`.
 pub(crate) fn as_written(end: &End<'_>, script: &Script, contents: &[(u64, u64)]) -> Result<(), String> {
     let now = |key| contents.iter().find(|(k, _)| *k == key).map(|(_, value)| *value);
     let keys = script.clients.iter().flat_map(|(_, does)| *does);

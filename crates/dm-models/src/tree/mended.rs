@@ -40,7 +40,7 @@ const fn survived_twice(script: Script, clients: &'static [(u16, &'static [Do])]
 }
 
 /// Returns a case of each shape under each of [`deaths`]; all must hold. Shapes of three clients run only under the
-/// first one.
+/// first one. In shapes with a second survivor, two clients may die.
 pub(crate) fn survive(shapes: &'static [Shape]) -> Vec<Case> {
     let each = |&(shape, script): &Shape| {
         let under = if script.clients.len() > 2 { 1 } else { 2 };
@@ -54,8 +54,8 @@ pub(crate) fn survive(shapes: &'static [Shape]) -> Vec<Case> {
     shapes.iter().flat_map(each).collect()
 }
 
-/// The first client splits a leaf and dies. In most shapes, the leaf has the keys 30 to 50. The survivor writes in both
-/// halves.
+/// The first client splits a leaf and dies. In most shapes, the leaf has the keys 30 to 50. The other clients write in
+/// both halves.
 const SPLITS: &[Shape] = &[
     (
         "alone",

@@ -77,7 +77,7 @@ const SHAPES: &[(&str, Script)] = &[
             ..Script::EMPTY
         },
     ),
-    // The left half becomes empty before the new root is live, and is merged as soon as the root is live.
+    // The left half may become empty before the new root is live. It is then merged as soon as the root is live.
     (
         "2x1 first root, merge",
         Script {

@@ -17,7 +17,7 @@ use crate::crash::sweep::sweep;
 pub(crate) trait Subject: Sized + 'static {
     type Options: Copy + Send + Sync + 'static;
 
-    /// Returns the options that create the pool. They have no flaws, except those that change the layout.
+    /// Returns the options that create and load the pool: `options` without the flaws that would disturb this.
     fn sound(options: Self::Options) -> Self::Options;
 
     /// Creates the index in an empty pool.
@@ -108,7 +108,8 @@ impl<P: SubjectParts> Subject for Handle<P> {
 }
 
 impl Script {
-    /// Builds the model. It checks that all operations are linearizable, and that none fails.
+    /// Builds the model. It checks that all operations are linearizable, that none fails unless its chain has failed,
+    /// that memory holds what was written, and that the last survivor leaves nothing unfinished.
     pub(crate) fn model<S: Subject>(self, title: String, options: S::Options) -> Model<S, Spec> {
         let found: Arc<Mutex<Option<Superblock>>> = Arc::default();
         let keep = Arc::clone(&found);

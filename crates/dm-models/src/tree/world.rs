@@ -43,7 +43,7 @@ pub(crate) struct Script {
     pub(crate) cold: &'static [u16],
     /// The compute node and the operations of each client.
     pub(crate) clients: &'static [(u16, &'static [Do])],
-    /// Keys that no client removes.
+    /// Keys that are present all the time. Every scan must return them.
     pub(crate) always: &'static [u64],
     /// Whether the last client starts only after another client has died. It frees the dead client's locks before its
     /// operations.

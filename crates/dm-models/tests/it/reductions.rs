@@ -1,4 +1,4 @@
-//! Tests that sleep sets and threads change no verdict and lose no states or ends. Each small case of the registry is
+//! Tests that sleep sets and threads change no verdict and lose no states or ends. Small cases of the registry are
 //! compared with a search that uses neither.
 
 use std::collections::BTreeSet;

@@ -94,7 +94,8 @@ fn has(report: &CheckReport, at: impl Into<Place>, flaw: Flaw) {
     assert!(report.findings.contains(&wanted), "no {wanted} in:\n{report}");
 }
 
-/// Returns all 64-byte lines of the pool's memory that `is` accepts.
+/// Returns all 64-byte lines of the pool's memory that `is` accepts, except those of the first page of each memory
+/// node.
 async fn lines(v: &Endpoint, is: impl Fn(&[u8]) -> bool) -> Vec<RemotePtr> {
     let mut found = Vec::new();
     for node in (0..v.memory_nodes()).map(NodeId) {
@@ -380,7 +381,7 @@ fn smart_is_checked() {
     });
 }
 
-/// Runs writers of two compute nodes concurrently with checks and a sweep. A change during a check must not be
+/// Runs writers of two compute nodes concurrently with checks, and then a sweep. A change during a check must not be
 /// reported as a finding.
 fn checked_while_used<P: Parts<Key = Key8>>(options: &P::Options) {
     const WRITERS: u64 = 6;

@@ -3,7 +3,7 @@
 use dm_bench::report::Row;
 use dm_bench::{Fabric, Faults, Kill, Origin, Setting};
 
-/// The lease, and the length of a run.
+/// The lease in nanoseconds. The next constant is the length of a run.
 const LEASE: u64 = 2_000_000;
 const END: u64 = 12_000_000;
 

@@ -32,8 +32,8 @@ fn occupancy(t: &Ticks, kind: Kind, space: Space) -> u64 {
     }
 }
 
-/// The maximum delay of an atomic in picoseconds, if a later READ may overtake the atomic. It is twice the time
-/// between the first and the second request of a chain.
+/// The maximum delay of an atomic in picoseconds, if a later READ may overtake the atomic. It is twice the time that
+/// the presets set between the first and the second request of a chain (`fetch_ns`).
 const LATE_ATOMIC: u64 = 500_000;
 
 /// Returns the time from which a request may act on memory, given the earlier requests of its queue pair.
@@ -60,8 +60,8 @@ pub(super) fn acts_on_arrival(t: &Ticks, caps: &Caps) -> bool {
     t.stall && caps.cas_then_read == CasThenRead::InOrder && caps.atomic_vs_write == AtomicVsWrite::Serialised
 }
 
-/// Returns whether requests within one line act on memory when they arrive. Only the order of arrival determines their
-/// effect.
+/// Returns whether requests within one line act on memory when they arrive. If so, only the order of arrival determines
+/// their effect.
 pub(super) fn lines_act_on_arrival(t: &Ticks, caps: &Caps) -> bool {
     acts_on_arrival(t, caps) && caps.atomic_unit == AtomicUnit::Line
 }
@@ -203,8 +203,9 @@ impl Engine {
             *o = (*o).max(if mutates { at + window } else { at });
         }
 
-        // Another request may arrive at the time `now` too, while its event is still in the queue. So this request must
-        // act in an event of its own, which comes after the other event.
+        // An earlier request of the queue pair, or an earlier atomic of the bucket, may act at the time `now` too, in
+        // an event that is still in the queue. So this request must act in an event of its own, which comes after that
+        // event.
         let waits = at > now || after == now;
         if waits {
             queue.push(at, What::Execute { chain, request: i }.pack());
@@ -368,7 +369,8 @@ pub(super) fn way_back(
     client.to_host.booked(now, here, dma) - dma
 }
 
-/// Passes an atomic through the responder and its bucket. Returns the time at which it leaves the pipeline.
+/// Passes an atomic through the responder and its bucket. Returns the time at which it leaves the pipeline, plus a
+/// random delay if a later READ may overtake it.
 fn admit_atomic(
     t: &Ticks,
     caps: &Caps,

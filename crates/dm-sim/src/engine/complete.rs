@@ -1,4 +1,5 @@
-//! The end of a chain: the engine polls the waiting task, and adds the completion to the digest of the run.
+//! The end of a chain: the engine tells the executor which task to poll, and adds the completion to the digest of the
+//! run.
 
 use super::{Engine, Odd, Turn};
 use crate::chain::{FOREIGN, NOBODY};

@@ -237,7 +237,8 @@ impl Engine {
         }
     }
 
-    /// Sends the requests behind a fence, after the last READ or atomic in flight has completed.
+    /// Sends the requests behind a fence. The completion times of all READs and atomics before the fence are known now,
+    /// and `send` delays the fenced request until the last of them.
     #[cold]
     pub(super) fn unpark(&mut self, qp: u32) {
         self.pairs[qp as usize].odd.set(Odd::PARKED, false);

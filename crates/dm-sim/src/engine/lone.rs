@@ -132,16 +132,17 @@ impl Engine {
         self.arrive_lone::<true>(chain);
     }
 
-    /// Handles the arrival of a lone READ. It acts now, unless an earlier WRITE of its queue pair has not reached
-    /// memory yet.
+    /// Handles the arrival of a lone READ. It acts now, unless the node is cut off, the queue pair has an unusual
+    /// condition, or an earlier request of the queue pair may act at this time or later. Then the general path handles
+    /// it.
     #[inline(always)]
     fn arrive_lone<const LONG: bool>(&mut self, chain: u32) {
         let (now, t, lone) = (self.now, &self.t, &self.lone);
         let c = &mut self.chains[chain as usize];
         let pair = &mut self.pairs[c.qp as usize];
         let node = &mut self.nodes[usize::from(c.node)];
-        // If the READ may have to wait, the general path decides. Another request may arrive at this same time, and
-        // its event may still be in the queue.
+        // If the READ may have to wait, the general path decides. An earlier request of the queue pair may act at this
+        // same time, in an event that is still in the queue.
         let waits = pair.order[0].max(pair.order[1]) >= now;
         if node.down || pair.odd.any(Odd::ANY) || waits {
             c.unanswered = 1;
@@ -207,8 +208,8 @@ mod tests {
 
     use crate::{CostModel, Endpoint, RunEnd, Sim};
 
-    /// Runs READs of any length and place, mixed with WRITEs of the same queue pair, atomics, chains and dropped
-    /// tickets.
+    /// Runs READs of different lengths at different places, mixed with WRITEs of the same queue pair, atomics, chains
+    /// and dropped tickets.
     async fn anything(v: Endpoint) {
         for _ in 0..400 {
             let r = v.rng(0);

@@ -82,8 +82,8 @@ impl Node {
 }
 
 impl Engine {
-    /// Copies the second parts of all READs in flight again, after a caller outside the simulation may have changed
-    /// memory.
+    /// Copies the second parts of all READs in flight from `node` again, after its memory may have been changed
+    /// directly, without a verb.
     pub(crate) fn memory_changed(&mut self, node: usize) {
         if let Some(node) = self.nodes.get_mut(node) {
             node.copy_again(&mut self.chains, 0..usize::MAX, self.now + 1);

@@ -43,7 +43,7 @@ impl Nodes {
         }
     }
 
-    /// Returns the newest event and the rest of list `n`, which must not be empty.
+    /// Removes the first event of list `n`, which must not be empty. Returns the event and the rest of the list.
     pub(super) fn remove(&mut self, n: u32) -> (Event, u32) {
         let node = &mut self.nodes[n as usize];
         let next = core::mem::replace(&mut node.next, self.free);

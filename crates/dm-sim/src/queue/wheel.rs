@@ -179,8 +179,8 @@ impl Wheel {
         }
     }
 
-    /// Returns the first event of `slot`, which holds a list, perhaps partly popped. If the event is after `limit`,
-    /// the content of the result is [`NOTHING`]. The result has two words, so that it fits into registers.
+    /// Pops the first event of `slot`, which holds a list, perhaps partly popped. If the event is after `limit`, it
+    /// stays, and the content of the result is [`NOTHING`]. The result has two words, so that it fits into registers.
     #[inline(never)]
     fn pop_listed(&mut self, slot: u64, limit: u64) -> Event {
         let s = slot as usize % SLOTS;

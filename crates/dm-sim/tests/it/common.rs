@@ -206,7 +206,7 @@ impl LocalLocks {
         handed
     }
 
-    /// Returns whether the remote lock should be handed over to the next local waiter.
+    /// Decides whether to hand the remote lock over to the next local waiter, and counts the handovers in a row.
     fn may_hand_over(&self, lock: u32) -> bool {
         let mut table = self.0.borrow_mut();
         let l = table.get_mut(&lock).unwrap();

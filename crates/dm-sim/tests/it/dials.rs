@@ -349,9 +349,9 @@ fn cards() -> impl Strategy<Value = CostModel> {
     })
 }
 
-/// Runs 12 clients that mix all verbs on a few lines of both memories, and wait up to a second between verbs. Returns
-/// the digest of the run, its number of events, the final memory, and the values of the two counters that no WRITE
-/// touches.
+/// Runs 12 clients that mix READs, WRITEs, CASes and FAAs on a few lines of both memories, and wait up to a second
+/// between verbs. Returns the digest of the run, its number of events, the final memory, and the values of the two
+/// counters that no WRITE touches.
 fn run(model: CostModel, seed: u64, queue: QueueKind) -> (u64, u64, Vec<u8>, [u64; 2]) {
     let sim = Sim::builder(model)
         .compute_nodes(3)

@@ -47,7 +47,7 @@ fn word(result: Result<u64, VerbError>) -> Result<Vec<u8>, VerbError> {
     result.map(|word| word.to_le_bytes().to_vec())
 }
 
-/// Runs `steps` random steps: every verb, alone and in chains, on a few KB that all clients share.
+/// Runs `steps` random steps: READs, WRITEs and atomics, alone and in chains, on a few KB that all clients share.
 async fn client(v: Endpoint, nodes: u64, steps: u32, seen: Seen) {
     let fill = v.client().0 as u8;
     for step in 0..steps {

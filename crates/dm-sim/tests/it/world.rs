@@ -66,8 +66,8 @@ fn equal_seeds_give_equal_runs_with_either_queue() {
     assert_ne!(a.0, mixed(6, QueueKind::Wheel).0);
 }
 
-/// Runs 64 clients whose READs lie within one line or cross lines, behind their own WRITEs and atomics. The READs are
-/// posted alone, or in chains if `chained` is set.
+/// Runs 64 clients whose READs lie within one line or cross lines, behind their own WRITEs. The READs are posted alone,
+/// or in chains if `chained` is set.
 fn lone_or_chained(chained: bool) -> (u64, u64) {
     let sim = bed().build().unwrap();
     for c in 0..64u16 {

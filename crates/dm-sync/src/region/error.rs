@@ -37,7 +37,7 @@ pub enum RegionError {
         /// The process that holds the line.
         pid: u32,
     },
-    /// The operating system refused the mapping.
+    /// The operating system refused the mapping, or the region is too large to be mapped.
     Map {
         /// Bytes requested.
         bytes: u64,

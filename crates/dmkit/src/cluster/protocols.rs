@@ -1,5 +1,5 @@
-//! Selects the protocols that `dmkit doctor` tries. Each of them runs on a simulated RNIC with exactly the promises
-//! of the device.
+//! Selects the protocols that `dmkit doctor` tries. Each of them runs on a simulated RNIC: with exactly the promises of
+//! the device, and again with further assumptions.
 //!
 //! This module does not decide which protocols can run. An index refuses an RNIC that lacks a required capability,
 //! and a fallback shows in the round trips of the index's operations.

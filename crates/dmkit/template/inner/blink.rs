@@ -31,7 +31,7 @@ pub(crate) async fn open<K: KeyBytes, V: Verbs + Control>(
     let nodes = Nodes::new(format, locks.clone(), alloc.clone(), nodes);
     let cache = IndexCache::new(options.cache_bytes);
     let blink = BlinkOptions::new(options.attempts);
-    // A cached root is valid as long as the epoch in which it was read.
+    // A cached root is valid only in the epoch in which it was read.
     Ok(Blink::new(nodes, cache, pool.root_word(), blink).in_epochs(alloc.epochs().cloned()))
 }
 

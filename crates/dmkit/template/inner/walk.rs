@@ -17,8 +17,8 @@ impl<K: KeyBytes, L> Fences<K, L> {
         Ok(self.array.len() as u64)
     }
 
-    /// Walks from the nearest known leaf to the leaf of `key`, or to the last leaf if there is no key. Learns the
-    /// leaves on the way.
+    /// Walks from the nearest known leaf to the leaf of `key`. Without a key, walks from the first leaf to the last
+    /// one. Learns the leaves on the way.
     pub(super) async fn walk<V: Verbs>(
         &self,
         v: &V,

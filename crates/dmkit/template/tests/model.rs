@@ -89,7 +89,7 @@ fn knobs() -> Knobs {
 fn a_split_beside_a_get_or_a_write_is_linearizable_in_every_interleaving() {
     const SPLIT: Ops = &[KvOp::Insert(6, 60)];
     const BESIDE: [&[Ops]; 3] = [
-        // The second client finds the leaf by an entry that the first client has learned.
+        // The second get finds the leaf by an entry that the first get has learned.
         &[SPLIT, &[KvOp::Get(7), KvOp::Get(7)]],
         &[SPLIT, &[KvOp::Update(7, 70)]],
         &[SPLIT, &[KvOp::Remove(1)]],

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-/// Returns the lines without their indentation.
+/// Returns the lines that are not blank, without their indentation.
 fn lines(text: &str) -> Vec<&str> {
     text.lines()
         .map(str::trim)

@@ -78,7 +78,7 @@ fn a_lock_table_larger_than_on_chip_memory_is_refused() {
     assert!(block_on(Dolphin::<Key8>::create_or_open(&v, &fits)).is_ok());
 }
 
-/// Changes of the options that all clients of a tree must share, one each.
+/// Changes of layout options, one each.
 const OTHERS: [fn(&mut Options); 6] = [
     |o| o.value_bytes = 8,
     |o| o.leaf_bytes = 320,
@@ -212,7 +212,7 @@ fn a_full_pool_loses_no_acknowledged_write() {
     }
 }
 
-/// Cuts off one of three memory nodes. At least `least` operations must succeed.
+/// Cuts off one of three memory nodes. More than `least` operations must succeed in each kind of trouble.
 fn cut_off_one_of_three(options: Options, least: u64) {
     let lost = (0..4).map(Trouble::LostAfter);
     for trouble in [Trouble::Unreachable, Trouble::AnswersLost]
@@ -256,8 +256,8 @@ fn a_simulated_memory_node_is_cut_off_at_any_moment_of_an_operation() {
 
 // ---- damaged bytes --------------------------------------------------------------------------------------------------
 
-/// Returns the address in the root's slot for byte 0, which is the first byte of all keys. It leads to the entry of the
-/// first leaf, or to a node above several entries.
+/// Returns the address in the root's slot for byte 0, which is the first byte of all keys, and whether it is the
+/// address of an entry. It leads to the entry of the first leaf, or to a node above several entries.
 async fn below<V: Verbs>(v: &V, tree: &Dolphin<Key8>) -> (RemotePtr, bool) {
     let slot = tree.root().add(RADIX_HEAD_BYTES as u64);
     let word = SlotWord::from_raw(v.word(slot).await.expect("no faults"));

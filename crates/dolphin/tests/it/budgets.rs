@@ -9,8 +9,8 @@ use dolphin::{Key8, Options};
 
 use crate::common::Tree;
 
-/// The counters: round trips, doorbells, READs, bytes read, WRITEs, bytes written, shares taken and released, and locks
-/// taken and released.
+/// The counters: round trips, doorbells, READs, bytes read, WRITEs, bytes written, FAAs (shares taken and released),
+/// and masked CASes (locks taken, and locks released if they can be shared).
 type Cost = [u64; 8];
 
 fn cost_of(c: Counters) -> Cost {
@@ -41,7 +41,7 @@ const LOADED: u64 = 5_000;
 const KEYS: u64 = 500;
 const LEAF: u64 = 1024;
 /// Bytes that an update writes. An insert into a leaf without packed keys writes `ENTRY` bytes, and a remove writes
-/// `PRESENCE` bytes. The unlock writes further `LOCK` bytes.
+/// `PRESENCE` bytes. An unlock by a WRITE writes further `LOCK` bytes.
 const VALUE: u64 = 8;
 const ENTRY: u64 = 17;
 /// The bytes that an insert into a packed leaf writes. They are the line of the new entry up to its value: a control
@@ -138,7 +138,7 @@ fn budgets_are_met_to_the_byte() {
     within(found, on);
     within(loopback().run_one(Measure(whole_keys)), whole_keys);
     within(simulated(cx6.clone(), Measure(off)), off);
-    // No lock word is ever written by a WRITE, so nothing changes if atomics race with WRITEs.
+    // No WRITE changes the lock word of a leaf, so nothing changes if atomics race with WRITEs.
     let mut racy = cx6.clone();
     racy.caps.atomic_vs_write = AtomicVsWrite::Racy;
     within(simulated(racy, Measure(on)), on);

@@ -17,8 +17,8 @@ fn options() -> Options {
     }
 }
 
-/// Returns close keys, distant keys, and keys in between. So leaves hold keys of several widths, and the width of the
-/// keys in a line changes.
+/// Returns key number `n`. A third of the keys are close together, a third are far apart, and a third are in between.
+/// So leaves hold keys of several widths, and the width of the keys in a line changes.
 fn key_of(n: u64) -> Key8 {
     let shift = [0, 20, 50];
     Key8(n << shift[(n % 3) as usize])

@@ -1,4 +1,4 @@
-//! Runs the same script with every size of leaves, in every world.
+//! Runs the script of every index on trees with different options. The default tree passes it in every world.
 
 use dm_testkit::{Family, TestKey, WorldKind, conform};
 use dolphin::{NodeTypes, Options, Rdwc};

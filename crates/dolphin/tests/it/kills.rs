@@ -81,7 +81,8 @@ async fn counted(v: &Endpoint) -> u64 {
 #[test]
 fn the_share_of_a_client_that_dies_in_an_update_is_freed() {
     let mut shared = 0;
-    // The clock advances only when it is read, so that the number of polls alone decides where the client dies.
+    // The clock advances only when it is read, so that only the seed and the number of polls decide where the client
+    // dies.
     for (seed, polls) in (1..=16).flat_map(|seed| (1..=6).map(move |polls| (seed, polls))) {
         let world = Loopback::builder()
             .nodes(1)
@@ -116,7 +117,7 @@ fn the_share_of_a_client_that_dies_in_an_update_is_freed() {
         // The client posts nothing from here on.
         core::mem::forget(update);
         shared += block_on(counted(&other));
-        // These operations take the lock of the same leaf alone.
+        // The insert and the remove take the lock of the same leaf alone, and the update shares it.
         block_on(holder.insert(&Key8(6), &[3; 8])).unwrap();
         block_on(holder.update(&Key8(5), &[4; 8])).unwrap();
         block_on(holder.remove(&Key8(5))).unwrap();

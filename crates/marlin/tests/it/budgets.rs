@@ -1,5 +1,6 @@
-//! Tests of the cost of each operation, exact to the verb and the byte, with all inner nodes cached and no other
-//! client. The costs are the same on loopback and in the simulator. The tests also measure the memory of a tree.
+//! Tests of the cost of each operation, with all inner nodes cached and no other client. The costs are exact to the
+//! verb and the byte, except those of scans. The costs are the same on loopback and in the simulator. The tests also
+//! measure the memory of a tree.
 
 use dm_index::{Applied, RangeIndex, Scan};
 use dm_sim::{CostModel, Sim};

@@ -1,4 +1,5 @@
-//! Runs the same script with every variant, in every world.
+//! Runs the same script with trees of several options. The default options and small nodes run in every world, and each
+//! other tree runs in one world.
 
 use dm_testkit::{Family, TestKey, WorldKind, conform};
 use marlin::{DEFAULT_NODE_BYTES, Options, Rdwc};

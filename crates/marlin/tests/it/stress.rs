@@ -57,8 +57,8 @@ fn threads_on_loopback() {
     loopback(&waves(80_000, 3));
 }
 
-/// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the script, the keys, the
-/// outages, and whether memory nodes and compute nodes share machines.
+/// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the script, the options,
+/// the keys, the outages, and whether memory nodes and compute nodes share machines.
 fn simulated(seed: u64, operations: u64, cards: Cards) {
     let sim = cards
         .testbed(seed)

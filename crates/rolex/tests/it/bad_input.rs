@@ -237,8 +237,8 @@ fn a_damaged_leaf_or_table_is_reported_with_its_address() {
     });
 }
 
-/// The leaf next to the key's leaf is damaged. A get that reads both leaves returns the key's value. A get of a key of
-/// the damaged leaf returns an error.
+/// The first leaf is damaged. An operation on a key of another leaf gives its answer, even if it also reads the damaged
+/// leaf. A get of a key of the damaged leaf returns an error.
 #[test]
 fn a_damaged_leaf_of_a_run_is_no_error_of_another_key() {
     let world = Loopback::builder().build().expect("memory");

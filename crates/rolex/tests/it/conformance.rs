@@ -1,4 +1,5 @@
-//! Runs the same script with every variant, in every world.
+//! Runs the script of every index on all three indexes with different options. Some of them pass it in every world, and
+//! the others in one.
 
 use core::marker::PhantomData;
 

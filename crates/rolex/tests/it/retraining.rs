@@ -70,8 +70,9 @@ fn another_compute_node_reads_the_new_table() {
     });
 }
 
-/// Without any visit, the client that splits a leaf writes a table whenever the number of leaves has doubled. A compute
-/// node that joins later reads this table, and reads each leaf that was made since only once.
+/// Without any visit, the client that splits a leaf writes a table whenever the number of leaves has doubled and at
+/// least 64 leaves are new. A compute node that joins later reads this table, and reads each leaf that was made since
+/// only once.
 #[test]
 fn a_compute_node_finds_a_table_and_learns_the_other_leaves_on_its_way() {
     let pool = Loopback::builder().nodes(1).build().expect("memory");
@@ -146,7 +147,8 @@ fn a_visit_ends_at_damaged_bytes() {
         }
         let leaves = index.retrain(&v).await.expect("no faults");
         let table = RemotePtr::from_raw(v.word(Superblock::ROOT_WORD).await.expect("no faults") & !63);
-        // An entry behind the first one is damaged, and later a part of a leaf's header.
+        // An entry behind the first one is damaged, and later a bit of each byte of a leaf's header but the first, one
+        // at a time.
         v.load(table.add(64), &[0xff; 8]).expect("in range");
         let report = index.check(&v).await.expect("damage is no error");
         assert!(!report.is_clean(), "{report}");

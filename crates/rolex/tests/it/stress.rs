@@ -29,7 +29,7 @@ fn options<P: Learns>() -> Options {
     }
 }
 
-/// Returns a script that inserts and removes keys in waves, so that leaves merge as often as they split.
+/// Returns a script that inserts and removes keys in waves, so that leaves split and merge.
 fn waves(operations: u64, seed: u64) -> Stress {
     Stress {
         waves: 4,
@@ -63,9 +63,9 @@ fn threads_on_loopback() {
     loopback::<PublishedParts<Key8>>(&waves(80_000, 7), 100);
 }
 
-/// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the script, the keys, the
-/// outages, and whether memory nodes and compute nodes share machines. `B` and `C` are the indexes of a quarter of the
-/// seeds each, and `A` is the index of the others.
+/// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the script, the keys, some
+/// options, whether there is an outage, and whether memory nodes and compute nodes share machines. `B` and `C` are the
+/// indexes of a quarter of the seeds each, and `A` is the index of the others.
 fn simulated<A: Learns, B: Learns, C: Learns>(seed: u64, operations: u64, cards: Cards) {
     let sim = cards
         .testbed(seed)
@@ -75,9 +75,9 @@ fn simulated<A: Learns, B: Learns, C: Learns>(seed: u64, operations: u64, cards:
     let outage = seed % 8 == 4 && cards == Cards::Preset;
     let world = Testbed::new(sim.build().expect("memory"), outage);
     let script = match seed % 4 {
-        // Leaves are on both memory nodes from the start, so that some operations succeed during an outage. There are
-        // then more keys than operations, because an insert fails if its split needs memory of the node that is cut
-        // off, and no client writes a key again after a failed write.
+        // Leaves are on both memory nodes from the start, so that some operations succeed during an outage. With an
+        // outage there are more keys than operations, because an insert fails if its split needs memory of the node
+        // that is cut off, and no client writes a key again after a failed write.
         0 => Stress {
             preload: true,
             keys: if outage { 2 * operations } else { operations / 5 },
@@ -150,7 +150,8 @@ fn simulated_testbeds() {
     }
 }
 
-/// The RNICs promise as little as possible, and clients are suspended.
+/// The RNICs promise less than those of the presets, and clients may be suspended. The seed selects in which ways; with
+/// seed 0, in all of them.
 #[test]
 fn weak_cards() {
     for seed in 0..5 {

@@ -5,7 +5,8 @@
 //! cargo run --release -p dm-sherman --example sherman_memory -- [--keys 10000000]
 //! ```
 //!
-//! The program fails if a budget is exceeded, or if the cache's own count of bytes differs from the allocator's count.
+//! The program fails if a budget is exceeded, or if the compute node's own count of bytes differs too much from the
+//! allocator's count.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,

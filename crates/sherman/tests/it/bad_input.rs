@@ -420,8 +420,8 @@ fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
     });
 }
 
-/// A leaf points to itself, or two leaves point to each other. A client that follows the pointers gives up after a
-/// bounded number of steps.
+/// A leaf points to itself, or two leaves point to each other. A client that follows the pointers begins again at the
+/// root after a bounded number of steps.
 #[test]
 fn a_client_in_a_circle_of_siblings_restarts_at_the_root() {
     let world = Loopback::builder().build().expect("memory");

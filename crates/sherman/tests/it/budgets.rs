@@ -67,8 +67,7 @@ const GET: Cost = Cost {
     ..NONE
 };
 
-/// Costs of the operations on one tree: a get of a present key and of an absent key, and each kind of write on a
-/// present and on an absent key.
+/// Costs of the operations on one tree: gets and writes of present and absent keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Costs {
     get: Cost,

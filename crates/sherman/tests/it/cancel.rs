@@ -64,7 +64,7 @@ async fn cut<F: Future>(future: F, polls: u64) -> Option<F::Output> {
 struct Legal(Vec<Option<u64>>);
 
 impl Legal {
-    /// Records that a write of this value was begun and dropped.
+    /// Records that a write of this value begins, so that the key may have this value if the write is dropped.
     fn may_be(&mut self, value: Option<u64>) {
         self.0.push(value);
     }

@@ -83,8 +83,9 @@ impl<F: LeafFormat<Key8>> Job for Opened<F> {
 
 // ---- T-S1 and T-S2a: images torn by hand ------------------------------------------------------------------------
 
-/// Returns the answer of a get of key 1 whose READ is torn: the line with the number `line` is from before an update,
-/// and the other lines are from after it. The update changes 200 bytes over several lines from all ones to all twos.
+/// Returns the answer of a get of key 1 whose READ is torn: number `line` of the lines that an update changes is from
+/// before the update, and the other lines are from after it. The update changes 200 bytes, which fill several lines,
+/// from 1 to 2.
 async fn read_torn<F: LeafFormat<Key8>, V: Verbs + Control>(
     v: &V,
     flaws: Flaws,

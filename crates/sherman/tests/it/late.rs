@@ -41,7 +41,7 @@ fn an_operation_of_unknown_effect_stays_announced_until_a_read_behind_it() {
     pool.cut(NodeId(0), Trouble::Unreachable);
     block_on(client.get(&Key8(1), &mut value)).expect_err("it is cut off");
     pool.restore(NodeId(0));
-    // These keys are far from the leaf whose lock the dropped operation may hold.
+    // These keys are far from the leaf whose lock the failed operation may hold.
     for i in 200..400 {
         assert_eq!(block_on(other.remove(&Key8(i))), Ok(Applied::Removed));
     }

@@ -199,7 +199,7 @@ fn simulated_trees_of_tiny_nodes() {
     assert!(merges > 2_000, "{merges}");
 }
 
-/// Runs clients that share operations, mostly on a few hot keys. Checks every answer, including delegated ones.
+/// Runs clients that share operations, half of them on a few hot keys. Checks every answer, including delegated ones.
 fn shared(world: &World, seats: &[dm_testkit::Seat], operations: u64, seed: u64) -> Report {
     let script = Stress {
         keys: 4_000,
@@ -268,7 +268,8 @@ fn clients_that_share_on_simulated_testbeds() {
     }
 }
 
-/// The RNICs promise as little as possible, and clients are suspended.
+/// With seed 0, the RNICs promise as little as possible, and clients are suspended. Each other seed selects some of
+/// these weaknesses.
 #[test]
 fn weak_cards() {
     for seed in 0..5 {

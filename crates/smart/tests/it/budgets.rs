@@ -1,5 +1,5 @@
-//! Tests of the exact cost of each operation, with all inner nodes cached and no other client. The costs are the same
-//! on loopback and in the simulator.
+//! Tests of the exact cost of each operation. Unless a test says otherwise, all inner nodes are cached, and there is no
+//! other client. The costs are the same on loopback and in the simulator.
 
 use crate::common::{Tree, art, hybrid, optimistic, out_of_place, plain, under_tables};
 use dm_index::{Applied, RangeIndex, Scan};
@@ -493,7 +493,7 @@ fn path_compression_saves_an_uncached_get_a_read_for_each_shared_byte() {
         for options in [compressed, hybrid(compressed), optimistic(compressed)] {
             assert_eq!(cost(options), reads(3, 2064 + 64 + 40));
         }
-        // There is a node for each of the seven shared bytes, apart from the root's.
+        // Below the root, there is a node for each of the seven other key bytes.
         assert_eq!(cost(uncompressed), reads(9, 2064 + 7 * 64 + 40));
         assert_eq!(cost(plain(Options::new(8))), reads(9, 8 * 2064 + 40));
     }
@@ -571,7 +571,7 @@ impl Job for Scans {
 #[test]
 fn a_scan_takes_a_round_trip_for_each_level_and_each_64_leaves() {
     for (entries, cost) in loopback(2).run_one(Scans) {
-        // A scan reads the root, the nodes at branches 6 and 7, and the nodes below them that it needs.
+        // A scan reads the root, the node at branch 6, and the nodes at branch 7 and the leaves that it needs.
         assert!(
             cost.round_trips <= 3 + 2 + entries.div_ceil(64) as u64 * 2,
             "{entries} entries: {cost:?}"

@@ -37,7 +37,7 @@ pub(crate) const fn plain(options: Options) -> Options {
     }
 }
 
-/// Returns these options with headers that hold no key bytes. Clients skip the bytes that a header stands for.
+/// Returns these options with headers that hold no key bytes. Clients skip the bytes in front of a branch.
 pub(crate) const fn optimistic(options: Options) -> Options {
     Options {
         compression: Compression::OPTIMISTIC,

@@ -52,7 +52,7 @@ fn spread(n: u64) -> u64 {
     u64::from_be_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|i| byte(i * 5 % 8)))
 }
 
-/// Returns a key of 32 bytes, in which the eight bytes that depend on `n` are too far apart for one header.
+/// Returns a key of 32 bytes, in which the bytes that depend on `n` are too far apart for one header.
 fn spread_far(n: u64) -> [u8; 32] {
     let mut key = [7; 32];
     for (i, byte) in spread(n).to_be_bytes().into_iter().enumerate() {

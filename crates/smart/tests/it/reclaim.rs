@@ -180,8 +180,8 @@ fn later_rounds_of_simulated_clients_need_no_new_chunk() {
         for cn in 0..2 {
             let (v, opened) = (sim.endpoint(cn, 0), Rc::clone(&opened));
             sim.spawn_task(async move {
-                // Without reuse, three repetitions would need more than all of the memory. One repetition leaves room
-                // for blocks that are not free yet.
+                // Without reuse, three repetitions need more chunks of this size than one. One repetition leaves room
+                // in its chunks for blocks that are not free yet.
                 let options = Options {
                     members,
                     cache_index,
@@ -223,7 +223,8 @@ fn later_rounds_of_simulated_clients_need_no_new_chunk() {
                         assert_eq!(value, round.to_le_bytes());
                     }
                 }
-                // This remove awaits the CAS of the last removal.
+                // During this remove, the CAS of the client's last removal completes. So the client retires that leaf
+                // when it is dropped.
                 assert_eq!(client.remove(&mine(0)).await, Ok(Applied::Absent));
             });
             for _ in 0..5 {

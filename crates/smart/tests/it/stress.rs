@@ -42,7 +42,7 @@ fn correct(report: Report) {
     assert!(report.linearized.0 > 800 && report.meter.splits > 0, "{report}");
 }
 
-/// Returns small options as in the paper's ART. All leaves and nodes share few locks.
+/// Returns small options as in the paper's ART. All inner nodes share few locks.
 fn contended_art() -> Options {
     art(Options {
         locks_per_node: 64,

@@ -1,5 +1,5 @@
-//! Tests of the content of a cache before the first operation. If not all nodes fit, the cache keeps the nodes that
-//! were read last. A cache can be copied to another compute node.
+//! Tests of the content of a cache before the first operation. If not all nodes fit, the cache keeps most of the nodes
+//! that were read last. A cache can be copied to another compute node.
 
 use dm_loopback::{Loopback, block_on};
 use dm_verbs::Env;

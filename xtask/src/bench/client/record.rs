@@ -14,7 +14,7 @@ use xshell::Shell;
 
 const PAGE: &str = "docs/PERFORMANCE.md";
 const BEGIN: &str = "<!-- cargo xtask bench client --record -->\n";
-/// The begin of the table of functions.
+/// The line before the table of functions.
 const FUNCTIONS: &str = "<!-- cargo xtask bench client --record: functions -->\n";
 const END: &str = "<!-- end -->";
 /// The indexes, by the names of their directories.

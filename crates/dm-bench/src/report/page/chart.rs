@@ -280,7 +280,7 @@ impl Chart {
         pen.path(&class, &d, &format!(" data-r=\"{row}\""));
     }
 
-    /// Returns the shape of a point's marker. Numbers of the paper without a `y` have a shape of their own.
+    /// Returns the shape of a point's marker. Numbers of the paper without a `y` are always diamonds.
     fn shape(&self, place: usize, datum: &Datum) -> usize {
         if datum.y.is_finite() {
             self.colour(place)
@@ -318,7 +318,8 @@ impl Chart {
         y + 10.0
     }
 
-    /// Draws horizontal bars, each below the name of its series, and returns the height of the drawing.
+    /// Draws horizontal bars, and returns the height of the drawing. Each of our bars is below the name of its series.
+    /// A bar of the paper has no name, because it is below the bar that it describes.
     fn bars(&self, pen: &mut Pen) -> f64 {
         let data = || self.points().map(|(_, _, datum)| datum);
         let longest = data().flat_map(|datum| [datum.y, datum.range.map_or(0.0, |(_, high)| high)]);
@@ -483,7 +484,7 @@ fn tick_text(tick: f64) -> String {
     }
 }
 
-/// Formats a number of a bar, with three digits.
+/// Formats a number of a bar or of an axis as in a table, but without unnecessary zeros.
 fn short(number: f64) -> String {
     let text = exact(number);
     match text.contains('.') {

@@ -49,7 +49,8 @@ impl Ruler {
         }
     }
 
-    /// Returns the place of a value. A value beyond an end is placed at the end.
+    /// Returns the place of a value. A value beyond an end is placed at the end. A value that is not on an even axis is
+    /// placed at the axis's first value.
     pub(super) fn place(&self, value: f64) -> f64 {
         let part = match &self.scale {
             Scale::Log => (value.max(self.low) / self.low).ln() / (self.high / self.low).ln(),

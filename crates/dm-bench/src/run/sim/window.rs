@@ -21,9 +21,10 @@ impl Mark {
     }
 }
 
-/// The time from the end of the warm-up to the moment when the first client stops. Before, caches and queues are not yet
-/// as they will be; after, fewer clients work. So a bound that included these parts would not be that of the throughput,
-/// which does not include them.
+/// The time from the end of the warm-up to the moment when the first client is told to stop. If each client has
+/// operations of its own, no client is told so, and this time lasts until the end of the run. Before this time, caches
+/// and queues are not yet in their steady state. After it, fewer clients work. A bound that included these parts would
+/// not be that of the steady throughput.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     from: Option<Mark>,
@@ -31,7 +32,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// A client is about to begin an operation, or to stop if there are no `more`.
+    /// Notes that a client is about to begin an operation, or to stop if there are no `more`.
     pub(super) fn see(&mut self, is_warm: bool, more: bool, mark: impl Fn() -> Mark) {
         if self.from.is_none() && is_warm {
             self.from = Some(mark());

@@ -142,7 +142,7 @@ macro_rules! flaw {
             $flaw
         );
     };
-    // This arm also accepts shapes that hold in both variants.
+    // This arm also accepts more shapes, which run only without the flaw.
     ($entry:ident, $name:literal, $source:literal, $about:literal, $different:literal, $shapes:expr, $more:expr,
      $flaw:expr) => {
         pub(in crate::nodes) const $entry: Entry = Entry {

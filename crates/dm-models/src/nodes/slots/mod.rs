@@ -1,19 +1,19 @@
 //! The published leaf of Dolphin, for study: an array of keys and an array of values. A counter protects the leaf
 //! while clients claim slots one by one.
 //!
-//! dmkit ships no such leaf. Its entries hold a key and a value in one line, and a client chooses a slot under the
-//! leaf's lock (docs/protocol/dolphin.md, D9). So the flaws of the published protocol are shown on a separate leaf,
-//! which is written by hand over the verbs. Each flaw is a switch; without flaws, the protocol is correct.
+//! dmkit ships no such leaf. In its leaves, an entry holds a key together with its value, and a client chooses a slot
+//! under the leaf's lock (docs/protocol/dolphin.md, D9). So the flaws of the published protocol are shown on a separate
+//! leaf, which is written by hand over the verbs. Each flaw is a switch; without flaws, the protocol is correct.
 //!
 //! ```text
 //!   left, right   +0 [counter, high]   +64 [key 0, key 1, key 2]   +128 [value 0, value 1, value 2]
 //!   above                [separator]
 //! ```
 //!
-//! * The counter counts the clients that work in the leaf. A split subtracts [`ALONE`] and waits until no other client
-//!   is counted.
-//! * `high` is the end of the left leaf's range. After a split it equals the separator, and the right leaf holds the
-//!   rest.
+//! * The counter counts the clients that insert or update in the leaf. A split subtracts [`ALONE`] and waits until no
+//!   other client is counted.
+//! * `high` is the end of the leaf's range. A split lowers the left leaf's `high` to the separator, and the right leaf
+//!   holds the rest.
 //! * A slot's key is 0 while the slot is empty, and has the bit [`CLAIMED`] until its value is written. So no key is 0
 //!   here.
 //! * The separator is 0 until there is a right leaf. A client with a cache has read it before the split; a client
@@ -34,8 +34,8 @@ struct SlotFlaws {
     values_stay: bool,
     /// T-D2: a key is visible as soon as its slot is claimed, before its value is written.
     key_first: bool,
-    /// T-D4: an insert that lost its slot takes the next slot, and writes the value that it has read from that slot
-    /// instead of its own.
+    /// T-D4: an insert that lost its slot takes the next slot. Instead of its own value, it writes the value that it
+    /// has read from that next slot.
     stale_value: bool,
     /// T-D5: an insert that lost its slot does not check whether the winner inserts the same key.
     own_key_unseen: bool,

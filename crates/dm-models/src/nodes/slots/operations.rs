@@ -61,8 +61,9 @@ impl Worker<'_> {
         }
     }
 
-    /// Reads the keys, then the values, then the fence key. A split lowers the fence key before it removes a key. So
-    /// if the fence key still covers the key, the keys were complete when they were read.
+    /// Reads the keys, then the values, then the fence key. A split lowers the fence key before it removes a key. So if
+    /// the fence key still covers the key, the keys were complete when they were read. With the flaw `fence_first`,
+    /// reads the fence key first.
     async fn get(&self, mut leaf: Leaf, key: u64) -> KvRet<u64> {
         loop {
             let chain = self.verbs().chain(leaf.0.node());

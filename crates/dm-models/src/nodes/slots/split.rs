@@ -46,7 +46,7 @@ pub(super) async fn split(worker: &Worker<'_>, leaf: Leaf) {
 }
 
 /// Returns the separator, and the slots of the left and the right half. A key that stays in the left half keeps its
-/// slot.
+/// slot. With the flaw `values_stay`, the keys are sorted, and the values are not moved with them.
 fn halves(old: &Slots, values_stay: bool) -> (u64, Slots, Slots) {
     let mut sorted = old.keys;
     sorted.sort_unstable();

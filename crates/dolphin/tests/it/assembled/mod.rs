@@ -1,6 +1,6 @@
-//! Runs the assembled example through the tests of every index: long runs of many clients, memory that runs out or is
-//! cut off, and damaged bytes. The example itself contains its script, its costs and its model, which this program runs
-//! too.
+//! Runs the assembled example through the tests of every index: long runs of many clients, compute nodes that are
+//! killed, memory that runs out or is cut off, and damaged bytes. The example itself contains its script, its costs and
+//! its model, which this program runs too.
 
 mod bad_input;
 mod kills;

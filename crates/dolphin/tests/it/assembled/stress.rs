@@ -68,7 +68,8 @@ fn simulated_testbeds() {
     }
 }
 
-/// The RNICs promise as little as possible, and clients are suspended.
+/// The RNICs promise less than those of the presets, and clients may be suspended. The seed selects in which ways; with
+/// seed 0, in all of them.
 #[test]
 fn weak_cards() {
     for seed in 0..5 {
