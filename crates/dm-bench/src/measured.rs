@@ -52,19 +52,17 @@ pub struct Measured {
     pub promises: Option<String>,
 }
 
-/// The resource of a simulated testbed that was busy for the longest time.
+/// The resource of a simulated testbed that was busy for the longest time, while operations were counted.
 #[derive(Debug, Clone, Copy)]
 pub struct Busiest {
-    /// The resource, and its node. `ns` is the time for which it was busy between the end of the warm-up and the moment
-    /// when the first client stopped. If the run is not steady and has neither a warm-up nor a duration, `ns` is about
-    /// the whole run.
+    /// The resource, and its node. `ns` is the time for which it was busy.
     pub resource: Busy,
-    /// The throughput, in million operations per second, at which it would be busy all the time, if an operation used
-    /// it for as long as in this time. This includes the effects of skew and of repeated work.
-    pub bound_mops: f64,
+    /// The share of time for which it was busy. This includes the effects of skew and of repeated work.
+    pub share: f64,
 }
 
-/// The activity of the responder of the busiest memory node's RNIC, as shares of the same time as in [`Busiest`].
+/// The activity of the responder of the busiest memory node's RNIC, as shares of the time in which operations were
+/// counted.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NicShares {
     /// The share of time in which an atomic waits for an earlier atomic on the same bytes, and the responder serves no

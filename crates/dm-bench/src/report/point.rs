@@ -95,12 +95,12 @@ impl Row {
         let mops = m.ops as f64 / m.seconds / 1e6;
         let busiest = m
             .busiest
-            .map(|busiest| (busiest.resource.to_string(), mops / busiest.bound_mops));
+            .map(|busiest| (busiest.resource.to_string(), busiest.share));
         let row = Self {
             ops: m.ops,
             seconds: m.seconds,
             mops,
-            bound_mops: m.busiest.map(|busiest| busiest.bound_mops),
+            bound_mops: m.busiest.map(|busiest| mops / busiest.share),
             bound_by: busiest.as_ref().map(|(resource, _)| resource.clone()),
             bound_share: busiest.as_ref().map(|(_, share)| *share),
             lock_waits: m.lock_waits,

@@ -105,13 +105,12 @@ row! {
     mops: f64, "million operations per second", Figure(Mean);
     /// The confidence interval of the throughput.
     mops_ci95: Option<f64>, "million operations per second", Figure(Interval);
-    /// The throughput at which the busiest resource of the testbed would be busy all the time, if an operation used it
-    /// for as long as in this run. If the run is steady, or has a warm-up or a duration, only the time between the end
-    /// of the warm-up and the moment when the first client stopped is considered.
+    /// `mops` divided by `bound_share`: the throughput at which the busiest resource of the testbed would be busy all the
+    /// time, if an operation used it for as long as in this run.
     bound_mops: Option<f64>, "million operations per second", Figure(Mean);
     /// The busiest resource.
     bound_by: Option<String>, "", Figure(First);
-    /// `mops` divided by `bound_mops`.
+    /// The share of the counted time for which the busiest resource was busy.
     bound_share: Option<f64>, "", Figure(Mean);
     /// The share of the clients' time in which they waited for locks that were not free.
     lock_waits: f64, "", Figure(Mean);

@@ -74,6 +74,7 @@ fn measure<I: BenchIndex>(
         progress,
         tally: Rc::new(RefCell::new(tally)),
         window: Rc::default(),
+        ends_at_first_stop: setting.steady || setting.duration_ns.is_some(),
         left: Rc::new(Cell::new(setting.ops)),
         until: began.0 + setting.least,
         stop,
@@ -118,6 +119,8 @@ struct Common<'a, I> {
     progress: &'a ProgressBar,
     tally: Rc<RefCell<Tally>>,
     window: Rc<RefCell<Window>>,
+    /// Whether operations are counted only until the first client stops.
+    ends_at_first_stop: bool,
     /// The number of operations that are left.
     left: Rc<Cell<u64>>,
     /// The time until which the clients continue even if no operation is left.
@@ -134,6 +137,7 @@ impl<I: BenchIndex> Common<'_, I> {
         let (progress, setting) = (self.progress.clone(), self.setting.clone());
         let (until, stop) = (self.until, self.stop);
         let (window, busy) = (self.window.clone(), sim.busy_reader());
+        let ends_at_first_stop = self.ends_at_first_stop;
         sim.spawn(cn, local, async move |v| {
             let v = AnyEndpoint::Sim(v);
             let index = handles[usize::from(cn)].client(&v);
@@ -146,7 +150,8 @@ impl<I: BenchIndex> Common<'_, I> {
                             now < stop && (left.replace(left.get().saturating_sub(1)) > 0 || now < until);
                         let tally = tally.borrow();
                         let mark = || Mark::new(now, tally.ops, busy());
-                        window.borrow_mut().see(tally.is_warm(now), more, mark);
+                        let ends = !more && ends_at_first_stop;
+                        window.borrow_mut().see(tally.is_warm(now), ends, mark);
                         more
                     },
                     &tally,

@@ -242,7 +242,7 @@ fn listing(all: &[Experiment]) -> String {
     text + &format!("{:<16} all {} experiments\n", "all", all.len())
 }
 
-/// Runs the selected panels. The other panels are taken from `earlier`, if it was run in the same way.
+/// Runs the selected panels. The other panels are taken from `earlier`, if the same program ran it in the same way.
 fn run(
     experiment: &Experiment,
     asked: &Reproduce,
@@ -269,7 +269,9 @@ fn run(
     let way = command(&experiment.name, asked, &effort);
     let earlier = earlier.filter(|record| {
         let rest = record.command.strip_prefix(&way);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(PANEL))
+        let same_way = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(PANEL));
+        // A record names one commit, so it cannot have panels of several.
+        same_way && record.commit == commit
     });
     let (mut samples, mut left_out) = (Vec::new(), Vec::new());
     let mut seconds = 0.0;
@@ -334,7 +336,7 @@ fn command(name: &str, asked: &Reproduce, effort: &Effort) -> String {
         command += &format!(" --seeds {}", effort.seeds);
     }
     if asked.leave_one_out {
-        command += " --leave-one-out";
+        command += record::LEAVE_ONE_OUT;
     }
     command
 }

@@ -36,6 +36,9 @@ pub(crate) struct Record {
     pub(crate) left_out: Vec<LeftOut>,
 }
 
+/// The option for a second run, without the fits to the experiment's own paper.
+pub(crate) const LEAVE_ONE_OUT: &str = " --leave-one-out";
+
 fn path(directory: &Path, name: &str) -> PathBuf {
     directory.join(format!("{name}.json"))
 }
@@ -53,6 +56,11 @@ impl Record {
             sensitivity: Vec::new(),
             ..self.clone()
         }
+    }
+
+    /// Returns whether the experiment also ran without the fits to its own paper's figures.
+    pub(crate) fn leaves_out(&self) -> bool {
+        self.command.contains(LEAVE_ONE_OUT)
     }
 
     /// Returns a claim's result without the fits to its own paper's figures.

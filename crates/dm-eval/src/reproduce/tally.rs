@@ -2,7 +2,7 @@
 
 use super::catalogue::{self, Figure};
 use super::constants::others_for;
-use super::experiment::{Experiment, Kind};
+use super::experiment::{Experiment, Kind, World};
 use super::grade::{Grade, Outcome};
 use super::record::Record;
 
@@ -141,7 +141,10 @@ pub(crate) const WITHOUT_FITS: [&str; 4] = [
 pub(crate) fn without_fits(runs: &[(Experiment, Record)]) -> Vec<(String, [usize; 4])> {
     let mut papers: Vec<(String, [usize; 4])> = Vec::new();
     let replaced = |(experiment, record): &&(Experiment, Record)| {
-        !record.left_out.is_empty() && !others_for(experiment.paper()).0.is_empty()
+        let graded = record.effort.deviations(experiment.world).is_empty();
+        // Without a network, no constant matters.
+        let again = record.leaves_out() && experiment.world != World::Leaves;
+        graded && again && !others_for(experiment.paper()).0.is_empty()
     };
     for (experiment, record) in runs.iter().filter(replaced) {
         for outcome in record.outcomes.iter().filter(|outcome| outcome.is_claim()) {

@@ -88,6 +88,18 @@ fn panels_of_an_experiment_can_be_run_one_by_one() {
         again.samples, both.samples,
         "a panel that is run again takes its own place"
     );
+    // Another program's results are not kept, because a record names one commit.
+    let newer = run(
+        &e,
+        &only("B"),
+        Some(both.clone()),
+        "0a1b",
+        &shipped(),
+        &memory,
+        Place::Threads,
+    )
+    .unwrap();
+    assert!(newer.samples.iter().all(|s| s.panel == "B"));
     // These arguments differ, so none of the earlier results is kept.
     let other = Reproduce {
         seeds: Some(2),

@@ -125,8 +125,8 @@ pub(crate) fn figures(point: &Point, m: &Measured) -> Result<Figures, RunError> 
     }
     if let Some(busiest) = &m.busiest {
         let mops = m.steady.ops as f64 / seconds / 1e6;
-        metrics.push((Metric::BoundMops, busiest.bound_mops));
-        metrics.push((Metric::OfBound, 100.0 * mops / busiest.bound_mops));
+        metrics.push((Metric::BoundMops, mops / busiest.share));
+        metrics.push((Metric::OfBound, 100.0 * busiest.share));
     }
     if point.setting.share(OpKind::Scan) > 0.0 {
         metrics.push((Metric::ScanMops, m.steady.scans as f64 / seconds / 1e6));

@@ -50,15 +50,25 @@ pub(super) struct Offer {
     pub(super) input: Option<Option<Input>>,
 }
 
-/// The steps that a client's state offers, if the given faults are still allowed.
+/// The faults of a run on which the steps of a client depend.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Faults {
+    /// The number of crashes, for which a client in reserve waits.
+    crashes: u8,
+    may_crash: bool,
+    may_cancel: bool,
+    may_fail: bool,
+}
+
+/// The steps that a client's state offers after the given faults.
 #[derive(Debug, Default)]
-pub(crate) struct Offers(RefCell<Option<(u8, Vec<Offer>)>>);
+pub(crate) struct Offers(RefCell<Option<(Faults, Vec<Offer>)>>);
 
 impl Machine {
     /// Lists all possible steps, in an order that depends only on the state.
     pub(crate) fn offer(&self, into: &mut Vec<Step>) {
         into.clear();
-        let faults = self.allowed_faults();
+        let faults = self.faults_for_offers();
         for c in 0..self.setup_client() {
             self.with_offers(c, faults, |offers| {
                 let free = |o: &&Offer| o.free == ANY || !self.held.contains(&o.free);
@@ -69,7 +79,7 @@ impl Machine {
 
     /// Passes the steps that client `c` offers to `f`. Most steps change only one client, so the steps of the clients
     /// that do not change are cached.
-    fn with_offers<R>(&self, c: u8, faults: u8, f: impl FnOnce(&mut [Offer]) -> R) -> R {
+    fn with_offers<R>(&self, c: u8, faults: Faults, f: impl FnOnce(&mut [Offer]) -> R) -> R {
         let mut known = self.clients[usize::from(c)].derived().0.borrow_mut();
         match &mut *known {
             Some((of, offers)) if *of == faults => f(offers),
@@ -79,19 +89,20 @@ impl Machine {
 
     /// Returns the input of `step`, if its outcome can be known.
     pub(super) fn input_of(&self, step: Step) -> Option<Input> {
-        self.with_offers(step.client, self.allowed_faults(), |offers| {
+        self.with_offers(step.client, self.faults_for_offers(), |offers| {
             let offer = offers.iter_mut().find(|o| o.step == step)?;
             *offer.input.get_or_insert_with(|| self.input(step))
         })
     }
 
-    /// Returns which faults may still happen, and whether a client has crashed, as bits.
-    fn allowed_faults(&self) -> u8 {
+    fn faults_for_offers(&self) -> Faults {
         let (crashes, cancels, failures) = self.faults;
-        u8::from(cancels < self.knobs.cancels)
-            | u8::from(crashes < self.knobs.crashes) << 1
-            | u8::from(failures < self.knobs.failures) << 2
-            | u8::from(crashes > 0) << 3
+        Faults {
+            crashes,
+            may_crash: crashes < self.knobs.crashes,
+            may_cancel: cancels < self.knobs.cancels,
+            may_fail: failures < self.knobs.failures,
+        }
     }
 
     /// Returns the steps that client `c` offers, without regard to the words that other clients hold.

@@ -40,6 +40,39 @@ fn an_faa_that_is_tried_again_after_an_error_counts_twice() {
     assert!(matches!(found.failure, Failure::Invariant { .. }), "{found}");
 }
 
+/// Returns whether client D, which waits for two crashes of three that are allowed, runs to its end after exactly
+/// `deaths` crashes in some execution.
+fn reserve_runs_after(deaths: usize) -> bool {
+    let add = |c: C| async move {
+        let _ends_the_client_either_way = c.verbs().faa(at(64), 1).await;
+    };
+    let model = Model::new("three may crash")
+        .knobs(Knobs::weak().crashes(3))
+        .place(at(64), 8, "count")
+        .place(at(128), 8, "mark of D")
+        .client("A", 0, add)
+        .client("B", 1, add)
+        .client("C", 2, add)
+        .survivor("D", 3, |c: C| async move {
+            c.verbs().write(at(128), &1_u64.to_le_bytes()).await.unwrap();
+        })
+        .after_deaths(2)
+        .spared()
+        .invariant("D does not run after this number of crashes", move |end| {
+            let dead = (0..3).filter(|client| end.crashed(*client)).count();
+            match end.word(at(128)) == 1 && dead == deaths {
+                true => Err(format!("{dead} crashes")),
+                false => Ok(()),
+            }
+        });
+    model.run(Search::exhaustive()).counterexample().is_some()
+}
+
+#[test]
+fn a_client_in_reserve_begins_after_exactly_its_number_of_crashes() {
+    assert_eq!([1, 2, 3].map(reserve_runs_after), [false, true, true]);
+}
+
 /// Returns a model in which two clients add one each by FAA, and one of them may crash.
 fn crashes_or_adds() -> Model {
     let add = |c: C| async move {

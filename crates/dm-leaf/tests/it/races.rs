@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
-use dm_index::{Applied, Key8, RangeIndex, Restructure, Scan};
+use dm_index::{Applied, Key8, NodeCopies, NodeCopy, RangeIndex, Restructure, Scan};
 use dm_layout::{Checksummed, FenceKeys, Leaf, NodeFormat, Slotted};
 use dm_loopback::{Loopback, block_on};
 
@@ -64,15 +64,32 @@ enum Order {
     Instead(usize),
 }
 
-/// Runs both operations. Returns both answers and the final content, and whether the first operation ended before the
-/// second one began.
+/// The content of the leaves before the operations.
+#[derive(Clone, Copy)]
+struct Content<'a> {
+    /// Keys that are inserted.
+    keys: &'a [u64],
+    /// Keys that are then removed again.
+    removed: &'a [u64],
+}
+
+/// The result of two operations.
+struct Ran {
+    /// Both answers, and the final content.
+    found: [String; 3],
+    /// Whether the first operation ended before the second one began.
+    over: bool,
+    /// The number of leaves at the end.
+    leaves: usize,
+}
+
 fn run<F: NodeFormat<Key8> + Clone>(
     setup: Setup,
     format: &F,
-    keys: &[u64],
+    content: Content<'_>,
     (first, second): (Do, Do),
     order: Order,
-) -> ([String; 3], bool) {
+) -> Ran {
     let world = Loopback::builder()
         .nodes(2)
         .host_bytes(128 << 10)
@@ -93,8 +110,11 @@ fn run<F: NodeFormat<Key8> + Clone>(
         client(&v, &tables[0], &nodes[0]),
         client(&w, &tables[1], &nodes[1]),
     );
-    for key in keys {
+    for key in content.keys {
         assert_eq!(block_on(here.upsert(&Key8(*key), &[1; 8])), Ok(Applied::Inserted));
+    }
+    for key in content.removed {
+        assert_eq!(block_on(here.remove(&Key8(*key))), Ok(Applied::Removed));
     }
     let mut over = true;
     let none = || "none".to_owned();
@@ -154,19 +174,38 @@ fn run<F: NodeFormat<Key8> + Clone>(
             assert_eq!(written, "Replaced");
         }
     }
-    ([one, other, left], over)
+    let (mut leaves, mut at, mut copy) = (0, leaf, NodeCopy::new());
+    while !at.is_null() {
+        assert!(block_on(nodes[0].copy(&v, at, &mut copy)).unwrap());
+        (leaves, at) = (leaves + 1, copy.sibling);
+    }
+    Ran {
+        found: [one, other, left],
+        over,
+        leaves,
+    }
 }
 
 /// Runs every pair of `operations`. The values that they write are odd, as words must be.
 fn every_pair<F: NodeFormat<Key8> + Clone>(setup: Setup, format: &F, keys: &[u64], operations: &[Do]) {
+    every_pair_on(setup, format, Content { keys, removed: &[] }, operations);
+}
+
+fn every_pair_on<F: NodeFormat<Key8> + Clone>(
+    setup: Setup,
+    format: &F,
+    content: Content<'_>,
+    operations: &[Do],
+) {
     let mut cases = 0;
     for pair in operations
         .iter()
         .flat_map(|one| operations.iter().map(move |other| (*one, *other)))
     {
-        let orders = [Order::Behind, Order::Before].map(|order| run(setup, format, keys, pair, order).0);
+        let orders =
+            [Order::Behind, Order::Before].map(|order| run(setup, format, content, pair, order).found);
         for polls in 1.. {
-            let (found, over) = run(setup, format, keys, pair, Order::After(polls));
+            let Ran { found, over, .. } = run(setup, format, content, pair, Order::After(polls));
             assert!(
                 orders.contains(&found),
                 "{pair:?} after {polls} polls: {found:?}, expected one of {orders:?}"
@@ -175,8 +214,8 @@ fn every_pair<F: NodeFormat<Key8> + Clone>(setup: Setup, format: &F, keys: &[u64
                 break;
             }
             // A dropped operation has either taken effect as a whole or not at all.
-            let (found, _) = run(setup, format, keys, pair, Order::Instead(polls));
-            let alone = block_without(setup, format, keys, pair.1);
+            let Ran { found, .. } = run(setup, format, content, pair, Order::Instead(polls));
+            let [_, _, alone] = alone(setup, format, content, pair.1).found;
             let left = [&orders[0][2], &orders[1][2], &alone];
             assert!(
                 left.contains(&&found[2]),
@@ -188,9 +227,10 @@ fn every_pair<F: NodeFormat<Key8> + Clone>(setup: Setup, format: &F, keys: &[u64
     assert!(cases > 20, "{cases} runs with one in the middle of the other");
 }
 
-/// Returns the final content if only the second operation runs.
-fn block_without<F: NodeFormat<Key8> + Clone>(setup: Setup, format: &F, keys: &[u64], second: Do) -> String {
-    run(setup, format, keys, (Get(keys[0]), second), Order::Behind).0[2].clone()
+/// Runs one operation, after a get.
+fn alone<F: NodeFormat<Key8> + Clone>(setup: Setup, format: &F, content: Content<'_>, operation: Do) -> Ran {
+    let get = Get(content.keys[0]);
+    run(setup, format, content, (get, operation), Order::Behind)
 }
 
 const SPLITS: &[Do] = &[Get(10), Insert(35), Update(10), Remove(40), Insert(45)];
@@ -223,19 +263,20 @@ fn around_a_split() {
     );
 }
 
-/// There are two leaves with 4 and 5 keys.
+/// There are two leaves with 4 and 3 keys. The next remove makes the right leaf sparse, so that it is merged.
 #[test]
 fn around_a_merge() {
+    let content = Content {
+        keys: &[10, 20, 30, 40, 50, 60, 70, 80, 90],
+        removed: &[70, 80],
+    };
     let merges = [Get(10), Remove(50), Remove(10), Update(40), Insert(45)];
     let formats = [Slotted::with_span(8, 8), Slotted::words_with_span(8)];
     for setup in [Setup::plain(), Setup::sharing()] {
-        for format in formats {
-            every_pair(
-                setup,
-                &format.unwrap(),
-                &[10, 20, 30, 40, 50, 60, 70, 80, 90],
-                &merges,
-            );
+        for format in formats.map(Result::unwrap) {
+            let leaves = |operation| alone(setup, &format, content, operation).leaves;
+            assert_eq!([leaves(Remove(10)), leaves(Remove(50))], [2, 1]);
+            every_pair_on(setup, &format, content, &merges);
         }
     }
 }

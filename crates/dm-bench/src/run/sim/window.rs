@@ -21,10 +21,9 @@ impl Mark {
     }
 }
 
-/// The time from the end of the warm-up to the moment when the first client is told to stop. If each client has
-/// operations of its own, no client is told so, and this time lasts until the end of the run. Before this time, caches
-/// and queues are not yet in their steady state. After it, fewer clients work. A bound that included these parts would
-/// not be that of the steady throughput.
+/// The time in which operations are counted. It begins at the end of the warm-up. If the run has a duration or is
+/// steady, it ends when the first client stops; otherwise it is the rest of the run. A share of the whole run would not
+/// belong to the throughput: in the warm-up, queues are not as long as they will be, and at the end fewer clients work.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     from: Option<Mark>,
@@ -32,12 +31,13 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Notes that a client is about to begin an operation, or to stop if there are no `more`.
-    pub(super) fn see(&mut self, is_warm: bool, more: bool, mark: impl Fn() -> Mark) {
+    /// A client is about to begin an operation, or to stop. `is_warm` tells whether the warm-up is over, and `ends` whether the window
+    /// ends now.
+    pub(super) fn see(&mut self, is_warm: bool, ends: bool, mark: impl Fn() -> Mark) {
         if self.from.is_none() && is_warm {
             self.from = Some(mark());
         }
-        if self.from.is_some() && self.until.is_none() && !more {
+        if self.from.is_some() && self.until.is_none() && ends {
             self.until = Some(mark());
         }
     }
@@ -58,10 +58,11 @@ impl Window {
             stalled: busy.stalled_ns as f64 / took,
             worked: (busy.ns - busy.stalled_ns) as f64 / took,
         });
-        let ops = until.ops - from.ops;
-        let busiest = busy.first().filter(|_| ops > 0).map(|busy| Busiest {
+        let counted = until.ops > from.ops;
+        let busiest = busy.first().filter(|busy| counted && busy.ns > 0);
+        let busiest = busiest.map(|busy| Busiest {
             resource: *busy,
-            bound_mops: 1e3 * ops as f64 / busy.ns.max(1) as f64,
+            share: busy.ns as f64 / took,
         });
         (nic.unwrap_or_default(), busiest)
     }
@@ -77,8 +78,9 @@ mod tests {
 
     use super::*;
 
-    /// Returns the bound of a client's short READs, among `others` long READs before and as many after these.
-    fn bound(others: u64) -> f64 {
+    /// Returns the share of time for which the busiest resource is busy with a client's short READs, among `others` long
+    /// READs before and as many after these.
+    fn share(others: u64) -> f64 {
         const SHORT: u64 = 100;
         let sim = Sim::builder(CostModel::cx5_ib())
             .compute_nodes(1)
@@ -92,7 +94,7 @@ mod tests {
             for op in 0..=others + SHORT + others {
                 let (warm, more) = (op >= others, op < others + SHORT);
                 let mark = || Mark::new(v.now().0, op, busy());
-                seen.borrow_mut().see(warm, more, mark);
+                seen.borrow_mut().see(warm, !more, mark);
                 let bytes = if warm && more { 64 } else { 4096 };
                 v.read(at, bytes).await.expect("the node is up");
             }
@@ -100,13 +102,14 @@ mod tests {
         sim.run();
         let end = Mark::new(sim.now().0, others + SHORT + others + 1, sim.busy());
         let (_, busiest) = window.take().limits(end);
-        busiest.expect("READs have ended in the window").bound_mops
+        busiest.expect("READs have ended in the window").share
     }
 
     #[test]
     fn what_is_before_the_window_and_after_it_does_not_count() {
-        let (alone, among) = (bound(0), bound(200));
+        let (alone, among) = (share(0), share(200));
         assert!((among / alone - 1.0).abs() < 0.01, "{alone} {among}");
+        assert!(alone > 0.0 && alone < 1.0, "{alone}");
     }
 
     #[test]
@@ -115,7 +118,7 @@ mod tests {
         let sim = sim.memory_bytes(1 << 20).build().expect("memory");
         let mark = || Mark::new(0, 0, sim.busy());
         let mut window = Window::default();
-        window.see(true, false, mark);
+        window.see(true, true, mark);
         assert!(window.limits(mark()).1.is_none());
         assert!(Window::default().limits(mark()).1.is_none());
     }
