@@ -31,8 +31,8 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// A client is about to begin an operation, or to stop. `is_warm` tells whether the warm-up is over, and `ends` whether the window
-    /// ends now.
+    /// Looks at the state of the run. A client is about to begin an operation, or to stop. `is_warm` tells whether the
+    /// warm-up is over, and `ends` whether the window ends now.
     pub(super) fn see(&mut self, is_warm: bool, ends: bool, mark: impl Fn() -> Mark) {
         if self.from.is_none() && is_warm {
             self.from = Some(mark());
