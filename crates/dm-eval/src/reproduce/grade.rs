@@ -492,15 +492,16 @@ impl Reading<'_> {
         };
         let here: Vec<&Sample> = self.here(series, at).collect();
         let first = here.first()?;
-        let setup = self.experiment.resolve_for(self.panel, at, series).ok()?;
+        let setup = self.experiment.resolve_for(self.panel, at, series).ok();
+        let bytes = |of: fn(&Resolved) -> usize| setup.as_ref().map_or(0.0, |setup| of(setup) as f64);
         let mean = |metric: &Metric| Some((*metric, self.at(series, *metric, at)?));
         Some(Point {
             name: at.map_or_else(|| series.to_owned(), |at| format!("{series} at {at}")),
             metrics: first.figures.metrics.keys().filter_map(mean).collect(),
             busiest: first.figures.busiest.clone(),
-            loaded: loaded(&setup),
-            key: setup.key_bytes as f64,
-            item: (setup.key_bytes + setup.value_bytes) as f64,
+            loaded: setup.as_ref().and_then(loaded),
+            key: bytes(|setup| setup.key_bytes),
+            item: bytes(|setup| setup.key_bytes + setup.value_bytes),
         })
     }
 
