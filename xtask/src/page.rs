@@ -91,7 +91,8 @@ pub(crate) fn run(root: &Path, asked: &Asked) -> Result<()> {
     }
 }
 
-/// Installs the browser on a CI machine. Elsewhere, says how to install it if it is missing.
+/// Installs the browser and its driver on a CI machine. Elsewhere, returns an error that says how to install them if
+/// one is missing.
 fn install() -> Result<()> {
     let missing = |program: &&str| debian::find(program).is_err();
     match PROGRAMS.iter().find(|program| missing(program)) {

@@ -39,8 +39,8 @@ pub struct CheckReport {
     pub removed: u64,
     /// Nodes without an entry in the inner structure, which operations reach through their left neighbours.
     pub unlisted: u64,
-    /// Entries of the inner structure that are hints, and lead to no leaf, or to a leaf that does not begin at the
-    /// hint's key.
+    /// The number of hints in the inner structure that lead to no leaf, or to a leaf that does not begin at the hint's
+    /// key.
     pub stale_hints: u64,
     /// Locks that are held.
     pub held: Vec<HeldLock>,

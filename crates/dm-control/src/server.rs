@@ -149,8 +149,8 @@ impl Builder {
     }
 }
 
-/// Connections that the system queues until they are accepted. When the queue is full, the system drops the first
-/// packets of further connections, and their clients retry only after a second.
+/// Maximum number of connections that the system queues until they are accepted. When the queue is full, the system
+/// drops the first packets of further connections, and their clients retry only after a second.
 const BACKLOG: i32 = 4096;
 
 fn bind(address: SocketAddr) -> Result<(SocketAddr, TcpListener), StartError> {

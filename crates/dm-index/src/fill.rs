@@ -107,8 +107,8 @@ impl From<f64> for Fill {
     }
 }
 
-/// Returns the share of leaf number `leaf`. This is the inverse of the distribution function at a point that depends on
-/// `leaf`; successive leaves have points that are spread evenly.
+/// Returns the share of leaf number `leaf`. This is the inverse of the distribution function of [`Fill::AsInserted`] at
+/// a point that depends on `leaf`; successive leaves have points that are spread evenly.
 fn drawn(leaf: u64) -> f64 {
     // The points are multiples of the golden ratio, because successive multiples are spread evenly.
     let at = leaf.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11;

@@ -152,7 +152,8 @@ impl World {
         self.word(client_busy(client.0)) == 0 || !process_alive(self.member(client).process())
     }
 
-    /// Marks `client` as busy with a chain that changes memory. The caller must not check for alarms before this.
+    /// Marks `client` as busy with a chain that changes memory. The caller must check [`World::alarmed`] after this
+    /// call, because a check before it can miss a fence (see the module's documentation).
     #[inline]
     pub(crate) fn begin_change(&self, client: ClientId) {
         self.set_word(client_busy(client.0), 1);

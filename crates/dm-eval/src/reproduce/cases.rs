@@ -29,8 +29,8 @@ pub(crate) const SEEDS: u64 = 3;
 pub(crate) struct Effort {
     /// The number of seeds. The seeds are 1, 2, and so on.
     pub(crate) seeds: u64,
-    /// Whether runs are shortened: to a sixth of the operations and, in worlds without a tree, to a quarter of the
-    /// time.
+    /// Whether runs are shortened: to a sixth of the operations and, in experiments that do not run a whole tree, to a
+    /// quarter of the time.
     pub(crate) quick: bool,
     /// The number of keys, if it replaces the number in the file.
     pub(crate) keys: Option<u64>,

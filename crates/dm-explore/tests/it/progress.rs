@@ -143,8 +143,8 @@ fn a_loop_with_cas_is_lock_free() {
     }
 }
 
-/// Returns a model in which each client announces itself by FAA, and takes this back while another client is
-/// announced.
+/// Returns a model in which each client announces itself by FAA. As long as another client is announced, it takes this
+/// back and tries again.
 fn announced() -> Model {
     let one = |c: C| async move {
         let v = c.verbs();

@@ -57,8 +57,8 @@ fn poll<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
 enum Order {
     Behind,
     Before,
-    /// The second operation begins after this many polls of the first one. The first one continues when the second one
-    /// has ended. Until then it is polled only once in 20 polls of the second one, which may wait for it.
+    /// The second operation begins after this many polls of the first one. While the second one runs, the first one is
+    /// polled only once in 20 polls, because the second one may wait for it.
     After(usize),
     /// The first operation is dropped after this many polls, and then the second one begins.
     Instead(usize),

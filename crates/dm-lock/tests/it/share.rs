@@ -314,7 +314,8 @@ fn a_share_is_never_given_back_twice() {
     let error = block_on(add_shared(&v, locks, at, 8));
     assert!(matches!(error, Err(LockError::Verb(e)) if e.overall() == Effect::None));
     restored(0);
-    // Data and share have landed, and the answer is lost: the share is not given back again.
+    // The data and the release of the share have landed, but the answer is lost. The share is not released a second
+    // time.
     let share = join(&v, locks, at);
     cut(Trouble::AnswersLost);
     let lost = block_on(share.write_back(v.chain(NodeId(0)).write_word(at, 9)));
