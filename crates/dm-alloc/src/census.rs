@@ -244,8 +244,8 @@ impl<V: Verbs> Drop for Census<'_, V> {
 }
 
 impl Allocator {
-    /// Records that a census may give back lost blocks of `class`, and where nodes of this class hold their life. The
-    /// caller's walk over the index must reach all blocks of this class that are in use.
+    /// Records that a census may give back lost blocks of `class`, and where nodes of this class store their incarnation
+    /// and version. The caller's walk over the index must reach all blocks of this class that are in use.
     pub fn restores(&self, class: Class, life: Life) {
         self.lives.with(|lives| {
             if !lives.classes.iter().any(|(known, _)| *known == class) {

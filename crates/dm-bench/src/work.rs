@@ -132,7 +132,8 @@ impl Tally {
         !fenced
     }
 
-    /// Returns whether an operation that ends at `now` is counted, unless that is too late.
+    /// Returns whether the warm-up is over for an operation that ends at `now`. Does not check whether the measurement
+    /// has ended by then.
     pub(crate) fn is_warm(&self, now: u64) -> bool {
         self.ops >= self.warm_up && now >= self.warm_until
     }

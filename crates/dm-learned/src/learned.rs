@@ -226,7 +226,7 @@ where
     K: KeyBytes,
     L: NodeCopies<V, K>,
 {
-    /// The entry with the address, or `None` if this operation has found the leaf by reading.
+    /// The entry that gave the leaf's address, or `None` if this operation has found the leaf by reading.
     type Proof = Option<LeafHint<K>>;
 
     #[inline]

@@ -451,7 +451,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
             .is_some();
     }
 
-    /// Posts the unlock once more after an error. It does nothing if the first unlock took effect.
+    /// Posts the unlock once more after an error. The request has no effect if the first unlock took effect.
     #[cold]
     pub(crate) fn unlock_again(&mut self) {
         self.cell.abandon(self.v, self.raw, self.payload_if_lost());

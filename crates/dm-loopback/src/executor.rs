@@ -315,8 +315,8 @@ mod tests {
 
     #[test]
     fn coroutines_of_a_thread_take_turns() {
-        // Each coroutine waits for its neighbour's number. They end only if every coroutine that has woken itself is
-        // polled again.
+        // Each coroutine waits until the one with the number before has set `turn`. All of them end only if every
+        // coroutine that has woken itself is polled again.
         let turn = Cell::new(0);
         let outputs = run_all((0..1000).rev().map(|me| {
             let turn = &turn;

@@ -41,7 +41,7 @@ fn count(allocations: u64, bytes: i64) {
     });
 }
 
-// SAFETY: every call is passed on to the system's allocator unchanged. Counting only accesses a plain
+// SAFETY: `alloc` and `dealloc` pass their arguments on to the system's allocator unchanged. Counting only accesses a plain
 // thread-local.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

@@ -134,7 +134,8 @@ fn near_is_a_wish_and_round_robin_balances() {
     while alloc(&v, &a, 4096, Some(near)).unwrap().node() == near.node() {
         on_wished += 1;
     }
-    // 256 KiB less the reserved page and the chunk of the round robin's two blocks of 1 KiB.
+    // The node has 256 KiB. A page of 4 KiB is reserved, and one chunk of 64 KiB has the round robin's two blocks of
+    // 1 KiB. The rest has room for 47 blocks of 4 KiB.
     assert_eq!(on_wished, 47, "the whole node was used before another was taken");
 }
 

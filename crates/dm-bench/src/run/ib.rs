@@ -196,7 +196,8 @@ pub enum Before {
 }
 
 impl Point {
-    /// Creates or opens the index of a cluster, and returns a description from its superblock.
+    /// Returns a description of a cluster's index from its superblock. Creates or opens the index first if `before` says
+    /// so.
     ///
     /// # Errors
     /// Returns [`RunError`] if the fabric is not a cluster, if the index cannot be created or opened, or if its

@@ -354,7 +354,8 @@ const COUNTED: &str =
 fn miss(metric: Metric, model: f64, paper: f64, points: &Points) -> Reason {
     let (of, over) = (points.of.as_ref(), points.over.as_ref());
     let factor = (paper / model).max(model / paper);
-    // The figure of the one point is too low, or that of the other is too high. A claim about one figure has one point.
+    // A claim is about the figure of `of`, or about the quotient of `of` and `over`. If it is below the paper's, the
+    // figure of `of` is too low or that of `over` is too high; if it is above, the reverse.
     let (low, high) = if model <= paper { (of, over) } else { (over, of) };
     let found = match metric {
         _ if metric.is_throughput() => low.map(|slow| too_slow(factor, slow, high)),

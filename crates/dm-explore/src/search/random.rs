@@ -40,7 +40,8 @@ fn agent(step: Step) -> usize {
 struct Pct {
     priorities: Vec<u64>,
     changes: Vec<u32>,
-    /// The lowest priority so far, which belongs to the client that was lowered last.
+    /// The lowest priority that a pause has given so far. The client that a pause lowered last has it; at first no
+    /// client has it.
     lowest: u64,
     pauses: u32,
 }
