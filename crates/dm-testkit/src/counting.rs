@@ -41,8 +41,8 @@ fn count(allocations: u64, bytes: i64) {
     });
 }
 
-// SAFETY: `alloc` and `dealloc` pass their arguments on to the system's allocator unchanged. Counting only accesses a plain
-// thread-local.
+// SAFETY: `alloc` and `dealloc` pass their arguments on to the system's allocator unchanged. Counting only accesses a
+// plain thread-local.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(1, layout.size() as i64);
