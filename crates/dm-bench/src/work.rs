@@ -138,6 +138,12 @@ impl Tally {
         self.ops >= self.warm_up && now >= self.warm_until
     }
 
+    /// Returns the end of the time in which operations are counted. If the run has a duration, all clients worked until
+    /// its end; otherwise it is the end of the last operation.
+    pub(crate) fn end(&self, setting: &Setting) -> u64 {
+        setting.duration_ns.map_or(self.ended, |_| self.count_until)
+    }
+
     /// Records an operation that ended at `ended`.
     fn note(&mut self, kind: OpKind, began: u64, ended: u64, cost: Counters) {
         self.ops += 1;

@@ -251,9 +251,7 @@ fn measured<I: BenchIndex>(
             setting.ops
         )));
     }
-    // If the run has a duration, all clients worked until its end.
-    let ended = setting.duration_ns.map_or(tally.ended, |_| tally.count_until);
-    let seconds = ended.saturating_sub(began) as f64 / 1e9;
+    let seconds = tally.end(setting).saturating_sub(began) as f64 / 1e9;
     let footprints: Vec<Footprint> = handles.iter().map(I::footprint).collect();
     let most = |part: fn(&Footprint) -> u64| footprints.iter().map(part).max().unwrap_or(0);
     let remote: i64 = footprints.iter().map(|footprint| footprint.remote).sum();

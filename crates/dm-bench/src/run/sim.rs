@@ -98,7 +98,7 @@ fn measure<I: BenchIndex>(
     } = common;
     let mut tally = Rc::into_inner(tally).expect("the tasks have ended").into_inner();
     tally.exhausted |= left.get() == 0;
-    let end = Mark::new(sim.now().0, tally.ops, sim.busy());
+    let end = Mark::new(tally.end(setting), tally.ops, sim.busy());
     let (nic, busiest) = window.take().limits(end);
     let counters = sim.meter() - before;
     let mut measured = measured::<I>(setting, tally, began.0, counters, handles)?;

@@ -339,6 +339,10 @@ mod tests {
             !without_key(18.0, 12.0, 1.0, &point).understood,
             "more bytes than the paper's"
         );
+        assert!(
+            !without_key(16.0, 25.0, 1.0, &point).understood,
+            "an item with its key"
+        );
     }
 
     #[test]

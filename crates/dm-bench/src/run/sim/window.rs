@@ -49,7 +49,7 @@ impl Window {
             return (NicShares::default(), None);
         };
         let until = self.until.unwrap_or(end);
-        let took = (until.at - from.at).max(1) as f64;
+        let took = until.at.saturating_sub(from.at).max(1) as f64;
         let busy = until.busy.since(&from.busy);
         let responder = busy.iter().find(|busy| {
             busy.side != Side::Compute && matches!(busy.resource, Resource::Responder | Resource::Atomics)
