@@ -47,8 +47,8 @@ pub(crate) struct Asked {
     #[arg(long)]
     own: bool,
     /// Keep the outcomes of the last run: mutants that were killed or do not compile, and mutants that survived tests
-    /// that have not changed since. Mutants that need a build of their own are not run again even if the tests have
-    /// changed.
+    /// that have not changed since. A survivor with a build of its own runs again if any file of the workspace has
+    /// changed, except those of xtask.
     #[arg(long)]
     resume: bool,
     /// Also run mutants that have a reason.
@@ -143,6 +143,9 @@ impl Chosen {
 /// One run of the command over its crates.
 struct Campaign<'a> {
     tree: Tree,
+    /// The stamp of the tree's files without mutants. It identifies the tests of a mutant that has a build of its own:
+    /// the time of that build cannot, because the programs are built anew for each such mutant.
+    sources: u128,
     outcomes: Outcomes,
     /// Functions that a constant calls. They stay `const`, so their mutants can't be switched at run time.
     constants: BTreeSet<String>,
@@ -155,8 +158,10 @@ type Held<'m> = Vec<(&'m Chosen, Vec<&'m Mutant>)>;
 
 /// Runs every stage of every chosen crate, prints the table, and returns the problems.
 fn kill(root: &Path, asked: &Asked, chosen: &[Chosen]) -> Result<Vec<String>> {
+    let tree = Tree::copy(root)?;
     let mut campaign = Campaign {
-        tree: Tree::copy(root)?,
+        sources: tree.stamp(),
+        tree,
         outcomes: Outcomes::open(root, chosen.iter().map(|c| c.subject.name), asked.resume)?,
         constants: BTreeSet::new(),
         until: asked
@@ -344,17 +349,27 @@ impl Campaign<'_> {
     /// Builds and tests each mutant of the crate that cannot share a build.
     fn one_by_one(&mut self, of: &Chosen, stages: &[&Stage], above: bool) -> Result<()> {
         for mutant in &of.mutants {
-            let survived = |stage: &&Stage| {
-                self.outcomes
-                    .survived(of.subject.name, stage.name, &mutant.key, None)
-            };
-            let open = !self.can_switch(mutant) && self.wanted(of, mutant) && !stages.iter().all(survived);
-            if self.over() || !open || above && !self.left_by_own(of, mutant) {
+            let todo = self.todo_alone(of, mutant, stages);
+            if self.over() || todo.is_empty() || above && !self.left_by_own(of, mutant) {
                 continue;
             }
-            self.alone(of, mutant, stages)?;
+            self.alone(of, mutant, &todo)?;
         }
         Ok(())
+    }
+
+    /// Returns the stages that a mutant with a build of its own has not survived with the current sources. Returns none
+    /// if the mutant can share a build or is not wanted.
+    fn todo_alone<'s>(&self, of: &Chosen, mutant: &Mutant, stages: &[&'s Stage]) -> Vec<&'s Stage> {
+        if self.can_switch(mutant) || !self.wanted(of, mutant) {
+            return Vec::new();
+        }
+        let (package, key) = (of.subject.name, &mutant.key);
+        let survived = |stage: &Stage| {
+            self.outcomes
+                .survived(package, stage.name, key, Some(self.sources))
+        };
+        stages.iter().copied().filter(|stage| !survived(stage)).collect()
     }
 
     fn alone(&mut self, of: &Chosen, mutant: &Mutant, stages: &[&Stage]) -> Result<()> {
@@ -362,15 +377,13 @@ impl Campaign<'_> {
         self.tree.restore();
         self.tree.apply(mutant)?;
         for stage in stages {
-            let (outcome, stamp) = match self.tree.build(stage)? {
-                Ok(programs) => (
-                    run::first_kill(&programs, 0, &BTreeMap::new(), &mut run::Likely::default())?,
-                    run::stamp(&programs),
-                ),
-                Err(_) => (Outcome::Unviable, 0),
+            let outcome = match self.tree.build(stage)? {
+                Ok(programs) => run::first_kill(&programs, 0, &BTreeMap::new(), &mut run::Likely::default())?,
+                Err(_) => Outcome::Unviable,
             };
             eprintln!("{} alone {outcome}: {package} {key}", stage.name);
-            self.outcomes.record(package, stage.name, key, &outcome, stamp)?;
+            self.outcomes
+                .record(package, stage.name, key, &outcome, self.sources)?;
             if outcome != Outcome::Survived {
                 break;
             }
@@ -389,6 +402,68 @@ mod tests {
         for wrong in ["0/3", "4/3", "2", "a/b", "1/0"] {
             assert!(shard(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_survivor_with_a_build_of_its_own_runs_again_after_a_change() {
+        let root = std::env::temp_dir().join(format!("xtask-alone-{}", std::process::id()));
+        let subject = &SUBJECTS[0];
+        let stages: Vec<&Stage> = subject.stages.iter().filter(|stage| stage.is_own()).collect();
+        let mutant = |key: &str| Mutant {
+            id: 1,
+            key: key.to_owned(),
+            file: String::new(),
+            span: 0..0,
+            replacement: String::new(),
+            function: None,
+        };
+        let of = Chosen {
+            subject,
+            mutants: vec![mutant("survives"), mutant("is killed")],
+            reasons: Reasons::default(),
+        };
+        let asked = Asked {
+            crates: Vec::new(),
+            list: false,
+            only: None,
+            shard: None,
+            own: true,
+            resume: true,
+            reasoned: false,
+            minutes: None,
+        };
+        let resumed = |test: &str| {
+            let file = ("crates/dm-lock/tests/it/main.rs".to_owned(), test.into());
+            let tree = Tree::of(&root, BTreeMap::from([file]));
+            Campaign {
+                sources: tree.stamp(),
+                tree,
+                outcomes: Outcomes::open(&root, [subject.name].into_iter(), true).unwrap(),
+                constants: BTreeSet::new(),
+                until: None,
+                asked: &asked,
+            }
+        };
+        let todo =
+            |campaign: &Campaign<'_>| [0, 1].map(|at| campaign.todo_alone(&of, &of.mutants[at], &stages));
+        let none: Vec<&Stage> = Vec::new();
+        let mut first = resumed("a weak test");
+        assert_eq!(todo(&first), [stages.clone(), stages.clone()]);
+        let killed = Outcome::Killed("a test".to_owned());
+        for (mutant, stage, outcome) in [
+            (0, stages[0], Outcome::Survived),
+            (0, stages[1], Outcome::Survived),
+            (1, stages[0], killed),
+        ] {
+            let (key, stamp) = (&of.mutants[mutant].key, first.sources);
+            let outcomes = &mut first.outcomes;
+            outcomes
+                .record(subject.name, stage.name, key, &outcome, stamp)
+                .unwrap();
+        }
+        assert_eq!(todo(&resumed("a weak test")), [none.clone(), none.clone()]);
+        assert_eq!(todo(&resumed("a strong test")), [stages.clone(), none]);
+        std::fs::remove_dir_all(root).unwrap();
     }
 
     #[test]

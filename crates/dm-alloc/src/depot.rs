@@ -6,7 +6,8 @@
 //!
 //! ```text
 //!   head       tag 22 · offset / 64 in 42 bits, low bits last; offset 0: empty
-//!   magazine   head below it 8 · entries 8 · entries of 16 bytes: address 8 · incarnation 4 · version 1 · kind 1 · lines 2
+//!   magazine   head below it 8 · entries 2 · memory node 2 · zero 4 · entries of 16 bytes
+//!   entry      offset 6 · incarnation 4 · version 1 · kind 1 · bytes of the class 4
 //! ```
 //! If a client is dropped before it has posted the CAS, its blocks return to the free lists. If the effect of the CAS
 //! is unknown, the blocks may be lost. The operation then stays announced, so that no census gives the blocks back
@@ -130,16 +131,16 @@ impl<V: Verbs> Batch<'_, V> {
     /// Puts the blocks into the depot whose head is at `depot`.
     async fn give(mut self, depot: RemotePtr) -> Result<(), AllocError> {
         let v = self.v;
+        let at = self.magazine.at;
         let mut retry = v.retry(ATTEMPTS);
         let mut head = v.word(depot).await?;
         loop {
             self.written = true;
-            v.write(self.magazine.at, &encode(&self.blocks, head)).await?;
+            let image = encode(&self.blocks, at.node(), head);
+            v.write(at, &image).await?;
             // Once the CAS is posted, the magazine may be on the stack.
             self.gone = true;
-            let posted = v
-                .cas(depot, head, next_head(head, self.magazine.at.offset()))
-                .await;
+            let posted = v.cas(depot, head, next_head(head, at.offset())).await;
             let without = |e: &VerbError| e.overall() == Effect::None;
             self.gone = posted
                 .as_ref()
@@ -154,15 +155,18 @@ impl<V: Verbs> Batch<'_, V> {
     }
 }
 
-fn encode(blocks: &[(Block, Class)], below: u64) -> Vec<u8> {
+/// Encodes a magazine of `node` that lists these blocks, which lie on the same memory node.
+fn encode(blocks: &[(Block, Class)], node: NodeId, below: u64) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(MAGAZINE.bytes as usize);
     bytes.extend_from_slice(&below.to_le_bytes());
-    bytes.extend_from_slice(&(blocks.len() as u64).to_le_bytes());
+    bytes.extend_from_slice(&(blocks.len() as u16).to_le_bytes()); // at most `BATCH`
+    bytes.extend_from_slice(&node.0.to_le_bytes());
+    bytes.extend_from_slice(&[0; 4]);
     for (block, class) in blocks {
-        bytes.extend_from_slice(&block.at.raw().to_le_bytes());
+        bytes.extend_from_slice(&block.at.offset().to_le_bytes()[..6]); // an offset has 48 bits
         bytes.extend_from_slice(&block.incarnation.to_le_bytes());
         bytes.extend_from_slice(&[block.version, class.kind]);
-        bytes.extend_from_slice(&((class.block_bytes() / UNIT) as u16).to_le_bytes());
+        bytes.extend_from_slice(&class.bytes.to_le_bytes());
     }
     bytes
 }
@@ -170,30 +174,33 @@ fn encode(blocks: &[(Block, Class)], below: u64) -> Vec<u8> {
 /// Decodes a magazine. Returns the head word that leads to the next magazine in the stack, and the listed blocks.
 /// Returns `None` if the bytes are not a magazine of `node`.
 fn decode(bytes: &[u8], node: NodeId) -> Option<(u64, Vec<(Block, Class)>)> {
-    let word = |at: usize| {
-        let bytes = bytes.get(at..)?.first_chunk()?;
-        Some(u64::from_le_bytes(*bytes))
+    let (below, rest) = bytes.split_first_chunk::<8>()?;
+    let (&[low, high, node_low, node_high, 0, 0, 0, 0], rest) = rest.split_first_chunk::<8>()? else {
+        return None;
     };
-    let count = usize::try_from(word(8)?).ok().filter(|count| *count <= BATCH)?;
+    let count = usize::from(u16::from_le_bytes([low, high]));
+    if count > BATCH || NodeId(u16::from_le_bytes([node_low, node_high])) != node {
+        return None;
+    }
     let mut blocks = Vec::with_capacity(count);
-    for entry in bytes.get(ENTRIES_AT..)?.chunks_exact(ENTRY).take(count) {
-        let (at, rest) = entry.split_first_chunk::<8>()?;
+    for entry in rest.chunks_exact(ENTRY).take(count) {
+        let (offset, rest) = entry.split_first_chunk::<6>()?;
         let (incarnation, rest) = rest.split_first_chunk::<4>()?;
-        let &[version, kind, low, high] = rest else {
+        let (&[version, kind], rest) = rest.split_first_chunk::<2>()?;
+        let bytes = u32::from_le_bytes(*rest.first_chunk()?);
+        let [a, b, c, d, e, f] = *offset;
+        let at = RemotePtr::new(node, u64::from_le_bytes([a, b, c, d, e, f, 0, 0]))?;
+        if !at.offset().is_multiple_of(UNIT) || bytes == 0 {
             return None;
-        };
+        }
         let block = Block {
-            at: RemotePtr::from_raw(u64::from_le_bytes(*at)),
+            at,
             incarnation: u32::from_le_bytes(*incarnation),
             version,
         };
-        let bytes = u32::from(u16::from_le_bytes([low, high])) * LINE as u32;
-        if block.at.node() != node || !block.at.offset().is_multiple_of(UNIT) || bytes == 0 {
-            return None;
-        }
         blocks.push((block, Class { bytes, kind }));
     }
-    Some((word(0)?, blocks))
+    Some((u64::from_le_bytes(*below), blocks))
 }
 
 impl Allocator {
@@ -381,23 +388,31 @@ mod tests {
             incarnation: 7 + i as u32,
             version: i as u8,
         };
-        let class = |kind| Class { bytes: 1024, kind };
+        // A class keeps its size, even if that is not a multiple of a line, or so large that 16 bits cannot count its
+        // lines.
+        let class = |i| Class {
+            bytes: [1024, 16, 8 << 20, u32::MAX][i % 4],
+            kind: i as u8 % 2,
+        };
         let blocks: Vec<_> = (1..=BATCH as u64)
-            .map(|i| (block(i), class(i as u8 % 2)))
+            .map(|i| (block(i << 30), class(i as usize)))
             .collect();
-        let bytes = encode(&blocks, 0xABCD);
+        let bytes = encode(&blocks, NodeId(3), 0xABCD);
         assert_eq!(decode(&bytes, NodeId(3)), Some((0xABCD, blocks)));
         assert_eq!(decode(&bytes, NodeId(2)), None);
         assert_eq!(decode(&[], NodeId(3)), None);
 
-        // In the first case, the address of one entry is not 64-byte aligned. In the second case, the block of one
-        // entry has no lines.
+        // In the first case, the offset of one entry is not a multiple of 64. In the second case, the class of one
+        // entry has no bytes. In the third case, a byte that must be zero is not.
         let mut odd = bytes.clone();
         odd[ENTRIES_AT] |= 1;
         assert_eq!(decode(&odd, NodeId(3)), None);
-        let mut none = bytes;
-        none[ENTRIES_AT + 14..ENTRIES_AT + 16].fill(0);
+        let mut none = bytes.clone();
+        none[ENTRIES_AT + 12..ENTRIES_AT + 16].fill(0);
         assert_eq!(decode(&none, NodeId(3)), None);
+        let mut set = bytes;
+        set[15] = 1;
+        assert_eq!(decode(&set, NodeId(3)), None);
     }
 
     proptest! {

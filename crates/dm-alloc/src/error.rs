@@ -5,6 +5,8 @@ use core::fmt;
 use dm_index::IndexError;
 use dm_verbs::{Capability, ControlError, Exhausted, NodeId, RemotePtr, VerbError, VerbErrorKind};
 
+use crate::page::State;
+
 /// The reason why a pool could not be created or opened, or why memory could not be allocated.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -132,9 +134,14 @@ impl fmt::Display for AllocError {
             Self::NotFormatted { at, word: 0 } => {
                 write!(f, "no pool was created here (empty state word at {at})")
             }
-            Self::NotFormatted { at, word } => {
-                write!(f, "not a pool of dmkit: the state word at {at} is {word:#018x}")
-            }
+            Self::NotFormatted { at, word } => match State::unpack(*word) {
+                State::Creating { creator } => write!(
+                    f,
+                    "client {creator} has begun to create the pool and has not finished (state word at {at}): open it \
+                     again later; if this does not help, the client has died"
+                ),
+                _ => write!(f, "not a pool of dmkit: the state word at {at} is {word:#018x}"),
+            },
             Self::OtherFormat { found, ours } => {
                 write!(
                     f,

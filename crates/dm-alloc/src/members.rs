@@ -363,9 +363,17 @@ impl Membership {
             .retain(|posted| posted.is_of(word) && posted.epoch() > word.epoch());
     }
 
+    /// Returns the number of this compute node's membership, or `None` if it is not a member.
+    pub(crate) fn number(&self) -> Option<u16> {
+        match self.standing {
+            Standing::Member { word, .. } => Some(word.number()),
+            Standing::Outside | Standing::Joining => None,
+        }
+    }
+
     /// Returns whether this compute node is the member that announced `mine`.
     pub(crate) fn is(&self, mine: SlotWord) -> bool {
-        matches!(self.standing, Standing::Member { word, .. } if word.number() == mine.number())
+        self.number() == Some(mine.number())
     }
 
     /// Records a counted look at a slot. Returns the number of consecutive counted looks directly before it that found

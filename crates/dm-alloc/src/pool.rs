@@ -499,7 +499,8 @@ impl NodePool {
     }
 
     /// Returns everything that later behaviour depends on. Of the waiting clients, it contains only their number,
-    /// because all of them are woken together.
+    /// because all of them are woken together. Of the bytes of all chunks, it contains only whether there are any
+    /// ([`NodePool::is_untouched`]), because nothing else depends on them.
     pub(crate) fn state(&self) -> impl core::hash::Hash + '_ {
         let state = |stock: &'_ Stock| (stock.class, stock.rest.raw(), stock.rest_bytes, stock.fetched);
         let stocks: Vec<_> = self
@@ -512,7 +513,7 @@ impl NodePool {
             &self.orphans,
             self.fetching,
             self.waiting.len(),
-            self.left,
+            (self.left, self.is_untouched()),
             (
                 &self.record,
                 self.round,
@@ -526,6 +527,7 @@ impl NodePool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dm_sync::Fingerprint;
     use dm_verbs::NodeId;
 
     const CLASS: Class = Class { bytes: 1024, kind: 1 };
@@ -552,6 +554,25 @@ mod tests {
         pool.fetched();
         pool.refused(4095);
         assert!(matches!(pool.take(ME, CLASS, (1 << 16, 0)), Found::Full));
+    }
+
+    /// A compute node that has never fetched memory need not forget it when it joins again. Everything else about the
+    /// two pools is equal.
+    #[test]
+    fn pools_with_and_without_memory_of_their_own_have_different_fingerprints() {
+        let [mut untouched, mut touched] = [(); 2].map(|()| NodePool::default());
+        untouched.refused(0);
+        touched.out_of_reach(1 << 16);
+        assert!(untouched.is_untouched() && !touched.is_untouched());
+        assert_ne!(untouched.fingerprint(), touched.fingerprint());
+        untouched.out_of_reach(1 << 17);
+        assert_eq!(untouched.fingerprint(), touched.fingerprint());
+        // A pool that forgets its memory has still fetched it.
+        let [mut untouched, mut touched] = [(); 2].map(|()| NodePool::default());
+        touched.add(CLASS, (at(1 << 20), 1 << 16), 0);
+        untouched.forget();
+        touched.forget();
+        assert_ne!(untouched.fingerprint(), touched.fingerprint());
     }
 
     #[test]

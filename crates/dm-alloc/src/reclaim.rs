@@ -146,11 +146,11 @@ impl Allocator {
     /// must be marked as dead in every line. The caller must have awaited the requests of both changes. `block` has the
     /// incarnation and version for its next node.
     ///
-    /// If the pool reclaims nothing, the block is lost.
+    /// If the pool reclaims nothing, the block is lost, and is not in use any more.
     pub fn retire(&self, block: Block, class: Class) {
-        self.retire_if(block, class, |reclaim, pool| {
+        self.retire_if(block, class, |pool| {
             pool.retire(class);
-            !reclaim.forgets_blocks()
+            !self.forgets_blocks()
         });
     }
 
@@ -181,15 +181,21 @@ impl Allocator {
     /// since the hold began, this only forgets the block. The caller need not be in an operation.
     pub fn retire_held(&self, held: Held, block: Block, class: Class) {
         debug_assert_eq!(held.at, block.at, "another block is held");
-        self.retire_if(block, class, |_, pool| {
+        self.retire_if(block, class, |pool| {
             pool.retire(class);
             pool.release(&held)
         });
     }
 
     /// Retires a block if `stays` returns `true`, which means that the block still belongs to this compute node.
-    fn retire_if(&self, block: Block, class: Class, stays: impl FnOnce(&Reclaim, &mut NodePool) -> bool) {
-        let Some(reclaim) = &self.reclaim else { return };
+    fn retire_if(&self, block: Block, class: Class, stays: impl FnOnce(&mut NodePool) -> bool) {
+        let Some(reclaim) = &self.reclaim else {
+            // Nothing is reused, so only the counts and the holds of the pool change.
+            if let Some(pool) = self.pools.get(usize::from(block.at.node().0)) {
+                pool.with(stays);
+            }
+            return;
+        };
         let block = if reclaim.options.flaws().same_life {
             Block {
                 incarnation: block.incarnation.wrapping_sub(1),
@@ -201,7 +207,7 @@ impl Allocator {
         };
         if reclaim.options.flaws().no_grace {
             self.pool_of(block.at).with(|pool| {
-                if stays(reclaim, pool) {
+                if stays(pool) {
                     pool.put_reclaimed(block, class);
                 }
             });
@@ -210,7 +216,7 @@ impl Allocator {
         reclaim.limbo.with(|limbo| {
             // A compute node forgets its memory within a section of the limbo too. So the block cannot get into the
             // limbo after that.
-            if self.pool_of(block.at).with(|pool| stays(reclaim, pool)) {
+            if self.pool_of(block.at).with(stays) {
                 limbo.retire(block, class);
             }
         });

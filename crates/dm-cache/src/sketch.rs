@@ -434,7 +434,10 @@ impl<K: KeyBytes> State<K> {
         if block.put(separator, leaf) {
             return true;
         }
-        let Some(code) = block.code(separator).filter(|_| block.codes.len() == BLOCK) else {
+        // The block must not be divided at a leaf that cannot be stored, because no block could then take the entries
+        // behind it.
+        let divides = block.codes.len() == BLOCK && Places::can_store(leaf);
+        let Some(code) = block.code(separator).filter(|_| divides) else {
             return false;
         };
         // The block is full, so it ends at the new leaf, and another block begins.
@@ -474,8 +477,8 @@ impl<K: KeyBytes> State<K> {
         self.place((entries, high), self.share);
         if let (Some((mut rest, end)), Some(high)) = (across, high) {
             // If the leaf that begins at `high` is not stored, the last leaf before it is used, because it is to the
-            // left of all the others.
-            if rest.first().is_none_or(|(separator, _)| *separator > high) {
+            // left of all the others. If that leaf cannot be stored, the rest begins at its own first leaf.
+            if Places::can_store(last) && rest.first().is_none_or(|(separator, _)| *separator > high) {
                 rest.insert(0, (high, last));
             }
             self.place((&rest, end), WHOLE);

@@ -65,56 +65,61 @@ impl Metrics {
             (
                 "memory_used_bytes",
                 "gauge",
-                "Bytes handed out as chunks.",
+                "Bytes of the reserved first page and of all chunks handed out.",
                 census.used,
             ),
             (
                 "connections",
                 "gauge",
-                "Connections that have greeted.",
+                "Open connections that have greeted.",
                 census.connections as u64,
             ),
-            ("clients", "gauge", "Clients with an id.", census.clients as u64),
+            (
+                "clients",
+                "gauge",
+                "Clients that are connected.",
+                census.clients as u64,
+            ),
             (
                 "clients_fenced",
                 "gauge",
-                "Clients that are fenced off.",
+                "Connected clients that are fenced.",
                 census.fenced as u64,
             ),
             (
                 "leases_lapsed",
                 "gauge",
-                "Clients whose lease ended without renewal.",
+                "Connected clients whose lease has expired.",
                 census.lapsed as u64,
             ),
             (
                 "accepted_total",
                 "counter",
-                "Connections that were accepted.",
+                "Connections accepted, without those of scrapers of these metrics.",
                 load(&self.accepted),
             ),
             (
                 "busy_total",
                 "counter",
-                "Connections refused because there were too many.",
+                "Connections refused or displaced because there were too many.",
                 load(&self.busy),
             ),
             (
                 "wrong_secret_total",
                 "counter",
-                "Peers without the secret.",
+                "Connections refused because their proof of the secret was wrong.",
                 load(&self.wrong_secret),
             ),
             (
                 "broken_total",
                 "counter",
-                "Connections ended by garbage or a stall.",
+                "Connections that ended because of an invalid message, a stall, an error or any other refusal.",
                 load(&self.broken),
             ),
             (
                 "requests_total",
                 "counter",
-                "Requests answered.",
+                "Requests answered, including those that claim an id or attach a client.",
                 load(&self.requests),
             ),
             (
@@ -123,11 +128,16 @@ impl Metrics {
                 "Chunks handed out.",
                 load(&self.chunks),
             ),
-            ("fences_total", "counter", "Fences done.", load(&self.fences)),
+            (
+                "fences_total",
+                "counter",
+                "Requests to fence a client or a group that were carried out.",
+                load(&self.fences),
+            ),
             (
                 "refused_total",
                 "counter",
-                "Requests refused.",
+                "Requests refused, except chunks that did not fit, and lookups and fences of unknown clients.",
                 load(&self.refused),
             ),
         ];
@@ -140,5 +150,93 @@ impl Metrics {
             );
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Identity;
+
+    /// The expected lines follow the code that counts: the ledger's census, the hall's ends of connections, and the
+    /// functions above.
+    #[test]
+    fn the_help_says_what_is_counted_and_what_is_not() {
+        let metrics = Metrics::default();
+        let identity = Identity {
+            client: 9,
+            epoch: 1,
+            giver: 1,
+        };
+        for (request, answer) in [
+            (Request::Chunk { bytes: 1 }, Answer::OutOfMemory { left: 0 }),
+            (Request::Holder { client: 9 }, Answer::NoSuchClient),
+            (Request::Fence(identity), Answer::NoSuchClient),
+            (Request::Fence(identity), Answer::Done),
+            (Request::FenceGroup { group: 1 }, Answer::Done),
+            (Request::Describe, Answer::NotYours),
+        ] {
+            metrics.answered(&request, &answer);
+        }
+        metrics.entered(&Answer::NoSuchClient);
+        let census = Census {
+            used: crate::CHUNK_UNIT,
+            ..Census::default()
+        };
+        let text = metrics.text(&census, 1 << 20, Instant::now());
+        for (name, help, value) in [
+            (
+                "memory_used_bytes",
+                "Bytes of the reserved first page and of all chunks handed out.",
+                4096,
+            ),
+            ("connections", "Open connections that have greeted.", 0),
+            ("clients", "Clients that are connected.", 0),
+            ("clients_fenced", "Connected clients that are fenced.", 0),
+            ("leases_lapsed", "Connected clients whose lease has expired.", 0),
+            (
+                "accepted_total",
+                "Connections accepted, without those of scrapers of these metrics.",
+                0,
+            ),
+            (
+                "busy_total",
+                "Connections refused or displaced because there were too many.",
+                0,
+            ),
+            (
+                "wrong_secret_total",
+                "Connections refused because their proof of the secret was wrong.",
+                0,
+            ),
+            (
+                "broken_total",
+                "Connections that ended because of an invalid message, a stall, an error or any other refusal.",
+                0,
+            ),
+            (
+                "requests_total",
+                "Requests answered, including those that claim an id or attach a client.",
+                7,
+            ),
+            ("chunks_total", "Chunks handed out.", 0),
+            (
+                "fences_total",
+                "Requests to fence a client or a group that were carried out.",
+                2,
+            ),
+            (
+                "refused_total",
+                "Requests refused, except chunks that did not fit, and lookups and fences of unknown clients.",
+                2,
+            ),
+        ] {
+            let help = format!("# HELP dmkit_node_{name} {help}\n");
+            let value = format!("\ndmkit_node_{name} {value}\n");
+            assert!(
+                text.contains(&help) && text.contains(&value),
+                "{help}{value}{text}"
+            );
+        }
     }
 }

@@ -11,6 +11,9 @@ use zeroize::Zeroizing;
 pub const SECRET_MIN: usize = 16;
 /// Maximum length of a secret in bytes.
 pub const SECRET_MAX: usize = 4096;
+/// Maximum length of a secret's file in bytes. White space at both ends is not part of the secret, so the file may be
+/// longer than the longest secret.
+const FILE_MAX: usize = 2 * SECRET_MAX;
 /// A secret with less than this number of bits of entropy is weak.
 const WEAK_BITS: f64 = 80.0;
 /// Bits of entropy of one word of a passphrase, if the words were drawn from a list of 4096 words.
@@ -32,7 +35,8 @@ pub struct Secret(Zeroizing<Vec<u8>>);
 pub enum SecretError {
     /// The length is below [`SECRET_MIN`] or above [`SECRET_MAX`].
     Length(usize),
-    /// The file is longer than any secret.
+    /// The file contains more than [`SECRET_MAX`] bytes without the white space at both ends, or more than twice as
+    /// many with it.
     TooLong,
     /// The file has these permissions: its group may write it, or users other than its owner and group may read, write
     /// or execute it.
@@ -48,7 +52,10 @@ impl fmt::Display for SecretError {
                 f,
                 "a secret has {SECRET_MIN} to {SECRET_MAX} bytes, this one {bytes}"
             ),
-            Self::TooLong => write!(f, "a secret has at most {SECRET_MAX} bytes, this file has more"),
+            Self::TooLong => write!(
+                f,
+                "a secret has at most {SECRET_MAX} bytes, and its file at most {FILE_MAX}: this file has more"
+            ),
             Self::Open(mode) => write!(
                 f,
                 "others may read or change the file (mode {mode:04o}): `chmod 600` protects it"
@@ -72,7 +79,8 @@ impl Secret {
         Ok(Self(Zeroizing::new(bytes.to_vec())))
     }
 
-    /// Reads a secret from a file, and removes white space at both ends. On Unix, the file's group must not have the
+    /// Reads a secret from a file, and removes white space at both ends. With this white space, the file may have twice
+    /// [`SECRET_MAX`] bytes. On Unix, the file's group must not have the
     /// permission to write the file, and users other than its owner and group must have no permission at all.
     ///
     /// # Errors
@@ -89,15 +97,15 @@ impl Secret {
             }
         }
         // A vector that grows leaves copies of the secret in freed memory, so this one is allocated in full at first.
-        let mut bytes = Zeroizing::new(Vec::with_capacity(SECRET_MAX + 2));
-        let limit = SECRET_MAX as u64 + 1;
-        file.take(limit)
+        let mut bytes = Zeroizing::new(Vec::with_capacity(FILE_MAX + 2));
+        file.take(FILE_MAX as u64 + 1)
             .read_to_end(&mut bytes)
             .map_err(SecretError::File)?;
-        if bytes.len() as u64 == limit {
+        let secret = bytes.trim_ascii();
+        if bytes.len() > FILE_MAX || secret.len() > SECRET_MAX {
             return Err(SecretError::TooLong);
         }
-        Self::new(bytes.trim_ascii())
+        Self::new(secret)
     }
 
     /// Estimates whether an attacker who has recorded a greeting could guess the secret by trying many. The command
@@ -220,7 +228,19 @@ mod tests {
             read(b"   too short   \n", 0o600),
             Err(SecretError::Length(9))
         ));
-        assert!(matches!(read(&[b'x'; 5000], 0o600), Err(SecretError::TooLong)));
+        // White space around the longest secret does not make it too long.
+        let longest = "x".repeat(SECRET_MAX);
+        for content in [format!("{longest}\n"), format!(" {longest}\r\n\n")] {
+            assert_eq!(read(content.as_bytes(), 0o600).unwrap().key(), longest.as_bytes());
+        }
+        for content in [
+            format!("{longest}x\n"),
+            "x".repeat(5000),
+            longest + &" ".repeat(SECRET_MAX + 1),
+        ] {
+            let error = read(content.as_bytes(), 0o600).unwrap_err();
+            assert!(matches!(error, SecretError::TooLong), "{error}");
+        }
         // A file of 256 MB is not read.
         std::fs::write(&path, []).unwrap();
         File::options()

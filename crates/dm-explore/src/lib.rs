@@ -54,11 +54,11 @@
 //!
 //! # Method
 //! Clients are boxed futures. When a chain completes, the client that waits for it is polled at once. An operation
-//! counts as invoked at its first unit, section or wake-up, and at the latest when it returns. These are the strictest
-//! real-time requirements. [`Search::exhaustive`] searches depth-first, with a cache of visited states and with sleep
-//! sets that are stored with the states (Godefroid). The machine records which state a step touched; models need not
-//! declare it. All cores work on one search ([`Search::threads`]): each thread has its own clients, which the model's
-//! closures make, and the threads share the visited states.
+//! counts as invoked at its first unit, section, wake-up or request to the control plane, and at the latest when it
+//! returns. These are the strictest real-time requirements. [`Search::exhaustive`] searches depth-first, with a cache
+//! of visited states and with sleep sets that are stored with the states (Godefroid). The machine records which state a
+//! step touched; models need not declare it. All cores work on one search ([`Search::threads`]): each thread has its
+//! own clients, which the model's closures make, and the threads share the visited states.
 //!
 //! A future can't be cloned, so the search returns to a branch by replaying the choices that lead to it. A client's
 //! behaviour is a function of its observations. So for each point that a client has reached, the explorer stores the

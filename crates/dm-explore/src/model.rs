@@ -17,7 +17,7 @@ use crate::knobs::Knobs;
 use crate::machine::Machine;
 use crate::machine::client::Status;
 use crate::memory::Memory;
-use crate::runner::{ClientFuture, Program, Source};
+use crate::runner::{ClientFuture, Program, Source, Stop};
 use crate::search::{self, BadReplay, Search};
 use crate::spec::NoSpec;
 use crate::trace::Trace;
@@ -163,7 +163,7 @@ struct ClientSpec<S, P: Spec> {
 /// A model: memory nodes, clients, shared state `S` for each compute node, and the specification `P` of the
 /// operations.
 ///
-/// Call [`Model::shared`] and [`Model::spec`] before you add clients.
+/// Call [`Model::shared`] and [`Model::spec`] before you add clients, and `shared` before [`Model::fingerprint`].
 pub struct Model<S = (), P: Spec = NoSpec> {
     memory_nodes: u16,
     host_bytes: u64,
@@ -177,6 +177,8 @@ pub struct Model<S = (), P: Spec = NoSpec> {
     rules: Rules,
     knobs: Knobs,
     blind: bool,
+    /// The limits of each linearizability check.
+    limits: Limits,
 }
 
 impl<S, P: Spec> fmt::Debug for Model<S, P> {
@@ -206,6 +208,7 @@ impl Model {
             },
             knobs: Knobs::weak(),
             blind: false,
+            limits: Limits::default(),
         }
     }
 }
@@ -258,7 +261,7 @@ where
     /// the node are polled, when the first of them starts.
     ///
     /// # Panics
-    /// Panics if the model already has clients.
+    /// Panics if the model already has clients or a [`Model::fingerprint`].
     #[must_use]
     pub fn shared<T: 'static>(self, make: impl Fn(u16) -> T + Send + Sync + 'static) -> Model<T, P> {
         self.with_shared(Shared::Made(Box::new(make)))
@@ -268,7 +271,7 @@ where
     /// [`Model::setup`] left, and the verbs of `open` complete at once.
     ///
     /// # Panics
-    /// Panics if the model already has clients.
+    /// Panics if the model already has clients or a [`Model::fingerprint`].
     #[must_use]
     pub fn shared_opened<T: 'static, F: Future<Output = T> + 'static>(
         self,
@@ -279,6 +282,12 @@ where
 
     fn with_shared<T>(self, shared: Shared<T>) -> Model<T, P> {
         assert!(self.clients.is_empty(), "call `shared` before adding clients");
+        // The hash takes the old type of shared state. A model that dropped it would still list the assumption that the
+        // hash is complete, and its search would distinguish states that the hash is meant to merge.
+        assert!(
+            self.fingerprint.is_none(),
+            "call `shared` before `fingerprint`, which hashes the shared state"
+        );
         Model {
             memory_nodes: self.memory_nodes,
             host_bytes: self.host_bytes,
@@ -292,6 +301,7 @@ where
             rules: self.rules,
             knobs: self.knobs,
             blind: self.blind,
+            limits: self.limits,
         }
     }
 
@@ -330,6 +340,7 @@ where
             rules: self.rules,
             knobs: self.knobs,
             blind: self.blind,
+            limits: self.limits,
         }
     }
 
@@ -575,7 +586,8 @@ where
     /// Runs `trace` again and describes the run in words.
     ///
     /// # Errors
-    /// Returns [`BadReplay`] if the trace belongs to another model or other knobs, or if its run does not fail.
+    /// Returns [`BadReplay`] if the trace belongs to another model or other knobs, if its run does not fail, or if a
+    /// history of the run is too large to be checked.
     ///
     /// # Panics
     /// Panics under the same conditions as [`Model::run`].
@@ -728,7 +740,7 @@ where
         self.shared.borrow()[usize::from(node)].as_ref().map(|s| f(s))
     }
 
-    fn check_history(&self, machine: &Machine) -> Result<(), String> {
+    fn check_history(&self, machine: &Machine) -> Result<(), Stop> {
         let recorded = self.recorded.borrow();
         let mut history = History::new();
         for (c, operations) in machine.operations.iter().enumerate() {
@@ -748,9 +760,14 @@ where
                 });
             }
         }
-        match dm_history::check(&self.model.spec, &history, Limits::default()) {
+        match dm_history::check(&self.model.spec, &history, self.model.limits) {
             Explained::Linearizable(_) => Ok(()),
-            other => Err(other.to_string()),
+            Explained::Counterexample(found) => Err(Stop::Failed(Failure::NotLinearizable {
+                why: found.to_string(),
+            })),
+            Explained::TooLarge(large) => Err(Stop::TooLarge {
+                operations: large.operations,
+            }),
         }
     }
 }

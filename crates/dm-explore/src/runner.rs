@@ -27,6 +27,16 @@ use crate::verdict::Failure;
 
 pub(crate) type ClientFuture = Pin<Box<dyn Future<Output = ()>>>;
 
+/// The reason why a search must stop in a state.
+#[derive(Clone, Debug)]
+pub(crate) enum Stop {
+    /// The state breaks the model.
+    Failed(Failure),
+    /// The check of the history gave up on this number of operations on one key, so the history may or may not be
+    /// linearizable.
+    TooLarge { operations: usize },
+}
+
 /// A model behind a trait without type parameters.
 pub(crate) trait Program {
     /// Drops the state of the current execution.
@@ -36,8 +46,9 @@ pub(crate) trait Program {
     fn start(&self, machine: &Rc<RefCell<Machine>>, client: u8) -> ClientFuture;
     /// Returns the hash of the shared state of compute node `node`, if the model has a fingerprint.
     fn fingerprint(&self, node: u16) -> Option<u64>;
-    /// Checks that the operations recorded so far are linearizable. The error explains why they are not.
-    fn check_history(&self, machine: &Machine) -> Result<(), String>;
+    /// Checks that the operations recorded so far are linearizable. The error tells whether they are not, or whether
+    /// there are too many of them for the check.
+    fn check_history(&self, machine: &Machine) -> Result<(), Stop>;
 }
 
 /// A source of machines and programs. Each thread of a search makes its own pair.
@@ -459,33 +470,32 @@ impl<'p> Runner<'p> {
         }
     }
 
-    /// Returns the failure of the current state, which a step with `footprint` has reached, if there is one.
-    pub(crate) fn failure(&mut self, footprint: &Footprint) -> Option<Failure> {
+    /// Returns why the search must stop in the current state, which a step with `footprint` has reached. Returns `None`
+    /// if the search can go on.
+    pub(crate) fn stop(&mut self, footprint: &Footprint) -> Option<Stop> {
         let m = self.machine.borrow();
         if let Some(failure) = &m.failure {
-            return Some(failure.clone());
+            return Some(Stop::Failed(failure.clone()));
         }
         if self.rules.lock_free
             && let Some(c) = m.waiter()
         {
-            return Some(Failure::NotLockFree { clients: vec![c] });
+            return Some(Stop::Failed(Failure::NotLockFree { clients: vec![c] }));
         }
-        if footprint.responds
-            && let Some(failure) = self.explain(&m)
-        {
-            return Some(failure);
-        }
-        self.rules.broken(&self.rules.always, &End::new(&m))
+        let history = if footprint.responds {
+            self.explain(&m)
+        } else {
+            None
+        };
+        worse(history, || self.rules.broken(&self.rules.always, &End::new(&m)))
     }
 
-    fn explain(&self, m: &Machine) -> Option<Failure> {
+    /// Returns why the search must stop because of the current history, if it must.
+    fn explain(&self, m: &Machine) -> Option<Stop> {
         if self.checked.contains(&m.history_hash()) {
             return None;
         }
-        self.program
-            .check_history(m)
-            .err()
-            .map(|why| Failure::NotLinearizable { why })
+        self.program.check_history(m).err()
     }
 
     /// Records that the current history is linearizable.
@@ -495,15 +505,17 @@ impl<'p> Runner<'p> {
         }
     }
 
-    /// Returns the failure of the current state, in which no step of progress is possible, if there is one.
-    pub(crate) fn final_failure(&self) -> Option<Failure> {
+    /// Returns why the search must stop in the current state, in which no step of progress is possible. Returns `None`
+    /// if the search can go on.
+    pub(crate) fn final_stop(&self) -> Option<Stop> {
         let clients = self.unfinished();
         if !(clients.is_empty() || self.may_hang()) {
-            return Some(Failure::Stuck { clients });
+            return Some(Stop::Failed(Failure::Stuck { clients }));
         }
         let m = self.machine.borrow();
-        self.explain(&m)
-            .or_else(|| self.rules.broken(&self.rules.at_end, &End::new(&m)))
+        worse(self.explain(&m), || {
+            self.rules.broken(&self.rules.at_end, &End::new(&m))
+        })
     }
 
     /// Returns the clients that should have run to their end but have not.
@@ -526,6 +538,15 @@ impl<'p> Runner<'p> {
 
     pub(crate) fn offer(&self, into: &mut Vec<Step>) {
         self.machine.borrow().offer(into);
+    }
+}
+
+/// Returns the reason to stop that a history gives, or else the one that `broken` gives. A broken invariant outweighs a
+/// history that is too large, because the invariant is certainly broken.
+fn worse(history: Option<Stop>, broken: impl FnOnce() -> Option<Failure>) -> Option<Stop> {
+    match history {
+        Some(Stop::Failed(_)) => history,
+        None | Some(Stop::TooLarge { .. }) => broken().map(Stop::Failed).or(history),
     }
 }
 

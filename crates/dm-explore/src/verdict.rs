@@ -345,6 +345,12 @@ pub enum Cut {
     Depth,
     /// A state offered more steps than the search can choose among (128).
     Width,
+    /// The linearizability check of a history reached its limit of steps, so the history may or may not be
+    /// linearizable.
+    History {
+        /// The number of operations on the key for which the check gave up.
+        operations: usize,
+    },
 }
 
 /// An endless run: the steps that lead to a cycle, and the cycle.
@@ -571,6 +577,9 @@ impl fmt::Display for Verdict {
                     Cut::Steps => "steps",
                     Cut::Depth => "depth of a run",
                     Cut::Width => "steps offered at once",
+                    Cut::History { operations } => &format!(
+                        "steps to check {operations} operations on one key for linearizability (use fewer operations)"
+                    ),
                 };
                 write!(
                     f,

@@ -67,6 +67,12 @@ pub enum IbError {
     /// A client of this thread was fenced, so the thread's queue pair was shut. Start again with a new
     /// [`crate::Thread`].
     ThreadFenced,
+    /// The completion queue of this thread cannot be polled any more, so the thread cannot send requests to any memory
+    /// node. Start again with a new [`crate::Thread`].
+    CompletionQueue {
+        /// The reason.
+        reason: io::Error,
+    },
     /// There is no such memory node.
     NoSuchNode {
         /// The node.
@@ -120,6 +126,9 @@ impl fmt::Display for IbError {
             Self::ThreadFenced => {
                 f.write_str("a client of this thread was fenced, so the thread can't continue")
             }
+            Self::CompletionQueue { reason } => {
+                write!(f, "the thread can't continue, start a new one: {reason}")
+            }
             Self::NoSuchNode { node } => write!(f, "no memory node {node}"),
             Self::SameNode {
                 addresses: [one, other],
@@ -139,9 +148,10 @@ impl fmt::Display for IbError {
 impl core::error::Error for IbError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
-            Self::Device { reason, .. } | Self::Memory { reason, .. } | Self::QueuePair { reason, .. } => {
-                Some(reason)
-            }
+            Self::Device { reason, .. }
+            | Self::Memory { reason, .. }
+            | Self::QueuePair { reason, .. }
+            | Self::CompletionQueue { reason } => Some(reason),
             Self::Start(reason) => Some(reason),
             Self::Node { reason, .. } => Some(reason),
             _ => None,

@@ -16,7 +16,7 @@
 //! * **I1** A chain is one posted list of work requests, and the last one is signalled. Chains that find no room wait
 //!   in the order of their doorbells; the thread posts them when it polls the completion queue.
 //! * **I2** A chain's buffers belong to the card until the chain's last completion, so dropping a ticket does not free
-//!   them.
+//!   them. If this completion never arrives, they are not used again.
 //! * **I3** The id of a completion contains the generation of its chain, so that a late completion is not taken for
 //!   one of another chain.
 //! * **I4** Memory is registered with explicit access flags, never with relaxed ordering: data that is posted first is
@@ -36,6 +36,10 @@
 //! that were in flight may still take effect until the client is fenced, or until [`Thread::reconnect`] has succeeded,
 //! because the memory node shuts the old queue pair before it lets the client continue. [`Thread::reconnect`] succeeds
 //! if the link was cut and the node has kept its memory. It fails with [`IbError::Restarted`] if the memory is lost.
+//!
+//! If the completion queue cannot be polled, no completion of the thread arrives any more. All chains in flight then
+//! fail with `ConnectionLost`, and their effect is unknown. Chains that wait and later chains are refused as
+//! `Unreachable`, and [`Thread::reconnect`] fails with [`IbError::CompletionQueue`], which says why.
 //!
 //! # Example
 //! The README begins with an example of a memory node and a client.

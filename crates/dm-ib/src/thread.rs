@@ -4,6 +4,7 @@ use core::cell::RefCell;
 use core::fmt;
 use core::future::Future;
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::Waker;
@@ -51,6 +52,8 @@ pub(crate) struct State {
     pub(crate) links: Vec<Link>,
     /// Chains whose last completion has arrived, but which were not handled yet.
     landed: Vec<u32>,
+    /// The reason why the completion queue cannot be polled any more. Nothing is in flight then.
+    failed: Option<io::Error>,
 }
 
 /// The connection to one memory node.
@@ -102,6 +105,7 @@ impl Thread {
                     chains: Vec::new(),
                     links,
                     landed: Vec::new(),
+                    failed: None,
                 }),
                 clients: RefCell::default(),
                 due: RefCell::default(),
@@ -132,8 +136,9 @@ impl Thread {
     /// # Errors
     /// Returns [`IbError::Node`] or [`IbError::QueuePair`] while the node cannot be reached, and
     /// [`IbError::NoSuchNode`] if no memory node has this number. Returns [`IbError::Restarted`] if the node's memory
-    /// is lost. Returns [`IbError::Fenced`] if a client of this thread was fenced meanwhile; then this thread can never
-    /// reconnect. After an error the node stays cut off.
+    /// is lost. Returns [`IbError::Fenced`] if a client of this thread was fenced meanwhile, and
+    /// [`IbError::CompletionQueue`] if the completion queue has failed; then this thread can never reconnect. After an
+    /// error the node stays cut off.
     pub fn reconnect(&self, node: NodeId) -> Result<(), IbError> {
         self.inner.reconnect(node)
     }
@@ -227,6 +232,10 @@ impl Inner {
         self.flush(at);
         let (cq, share, boot) = {
             let state = self.state.borrow();
+            if let Some(reason) = &state.failed {
+                let reason = io::Error::new(reason.kind(), reason.to_string());
+                return Err(IbError::CompletionQueue { reason });
+            }
             let link = state.links.get(at).ok_or(IbError::NoSuchNode { node })?;
             (Arc::clone(state.port.cq()), link.depth, link.boot)
         };
@@ -255,7 +264,7 @@ impl Inner {
     }
 
     /// Shuts the queue pair to a node, and waits until all requests posted to it have ended, for at most
-    /// [`FLUSH_TIMEOUT`].
+    /// [`FLUSH_TIMEOUT`]. Then fails the requests that have not ended, because nobody would wait for their completions.
     fn flush(&self, at: usize) {
         self.with(|state, due| {
             if let Some(link) = state.links.get_mut(at) {
@@ -277,6 +286,7 @@ impl Inner {
                 dm_sync::thread::yield_now();
             }
         }
+        self.with(|state, due| state.abandon(at, due));
     }
 }
 
@@ -287,7 +297,11 @@ impl State {
             chains,
             links,
             landed,
+            failed,
         } = self;
+        if failed.is_some() {
+            return false;
+        }
         let found = port.poll(|news| {
             let Some(chain) = chains.get_mut(news.index as usize) else {
                 return;
@@ -302,14 +316,14 @@ impl State {
                 landed.push(news.index);
             }
         });
-        let found = found.unwrap_or_else(|_| {
-            // The completion queue has failed: completions of requests in flight do not arrive, and no more requests
-            // can be sent.
-            links.iter_mut().for_each(|link| link.broken = true);
-            0
-        });
-        if found == 0 {
-            return false;
+        match found {
+            Ok(0) => return false,
+            Ok(_) => {}
+            Err(reason) => {
+                *failed = Some(reason);
+                self.fail_all(due);
+                return true;
+            }
         }
         let mut landed = core::mem::take(&mut self.landed);
         for index in landed.drain(..) {
@@ -320,6 +334,34 @@ impl State {
             self.post_waiting(node, due);
         }
         true
+    }
+
+    /// Fails all chains that were rung, and refuses all later ones. No completion can be taken any more, so the queue
+    /// pairs are shut: otherwise the requests in flight could still take effect at any time.
+    fn fail_all(&mut self, due: &mut Vec<Waker>) {
+        for node in 0..self.links.len() {
+            self.links[node].broken = true;
+            // If the device refuses, the effect of the requests is unknown, as it is otherwise.
+            let _ = self.port.qp(node).map(Qp::shut);
+            self.abandon(node, due);
+            self.post_waiting(node, due);
+        }
+    }
+
+    /// Fails all chains in flight to `node`, because their completions will not be taken.
+    fn abandon(&mut self, node: usize, due: &mut Vec<Waker>) {
+        for index in 0..self.chains.len() {
+            let chain = &mut self.chains[index];
+            if chain.phase == Phase::Flying && chain.node == node {
+                chain.fail(0, Fault::Unknown);
+                let index = index as u32; // fewer than 2^24
+                self.port.abandon(index);
+                self.complete(index, due);
+            }
+        }
+        if let Some(link) = self.links.get_mut(node) {
+            link.used = 0;
+        }
     }
 
     /// Sends a chain, or ends it at once if it has an error already, has no requests, or has more than its queue pair
@@ -362,8 +404,12 @@ impl State {
                 // more.
                 link.broken = true;
                 chain.fail(0, Fault::Unknown);
-                let _ = self.port.qp(node).map(Qp::shut);
+                let shut = self.port.qp(node).map(Qp::shut);
                 self.complete(index, due);
+                if !matches!(shut, Some(Ok(()))) {
+                    // The device does not answer, so the requests in flight may never complete.
+                    self.abandon(node, due);
+                }
             }
         }
     }

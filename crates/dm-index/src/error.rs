@@ -157,8 +157,7 @@ impl IndexError {
 
 impl IndexError {
     /// Converts the error of an operation that had already taken effect, so that [`IndexError::effect`] does not return
-    /// [`Effect::None`]. `right` is the node that [`IndexError::Unlinked`] names. [`IndexError::ValueLength`] and
-    /// [`IndexError::NotEmpty`] are not expected here, and stay unchanged.
+    /// [`Effect::None`]. `right` is the node that [`IndexError::Unlinked`] names.
     #[must_use]
     pub fn after_effect(self, right: RemotePtr) -> Self {
         match self {
@@ -166,6 +165,14 @@ impl IndexError {
             Self::Refused(_) => Self::Unlinked {
                 right,
                 why: "the world does not promise what the parent's lock needs",
+            },
+            Self::ValueLength { .. } => Self::Unlinked {
+                right,
+                why: "they store values of another length",
+            },
+            Self::NotEmpty { .. } => Self::Unlinked {
+                right,
+                why: "they have entries, although a bulk load needs an empty index",
             },
             Self::BadInput { why } => Self::Unlinked { right, why },
             other => other,
@@ -265,7 +272,7 @@ impl From<Refused> for IndexError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dm_verbs::NodeId;
+    use dm_verbs::{Capability, NodeId, VerbErrorKind};
 
     /// The error of a split names a new node, and the error of a remove names an old one.
     #[test]
@@ -277,5 +284,29 @@ mod tests {
         let text = error.to_string();
         assert!(text.contains(&right.to_string()) && text.contains(why), "{text}");
         assert!(!text.contains("new"), "{text}");
+    }
+
+    /// An inner structure may return any error for the update of the levels above.
+    #[test]
+    fn no_error_after_an_effect_says_that_there_was_none() {
+        let right = RemotePtr::new(NodeId(1), 0x1240).expect("a small offset");
+        let before = [
+            IndexError::Verb(VerbError::refused(VerbErrorKind::QueueFull, right.into())),
+            IndexError::Refused(Refused {
+                protocol: "a lock",
+                missing: Capability::ChipMemory,
+            }),
+            IndexError::ValueLength {
+                found: 3,
+                expected: 8,
+            },
+            IndexError::NotEmpty { root: right },
+            IndexError::BadInput { why: "too long" },
+        ];
+        for error in before {
+            assert_eq!(error.effect(), Effect::None);
+            let after = error.after_effect(right);
+            assert_ne!(after.effect(), Effect::None, "{error} became {after}");
+        }
     }
 }

@@ -329,8 +329,8 @@ impl Survey {
         }
     }
 
-    /// Adds the survey of an inner structure, whose lowest level is `above` levels above the leaves. Its keys, unlisted
-    /// nodes, stale hints and item bytes are not added.
+    /// Adds the survey of an inner structure, whose lowest level is `above` levels above the leaves. Its keys and item
+    /// bytes are not added, because the entries of an inner structure are not entries of the index.
     pub fn include(&mut self, other: Self, above: usize) {
         for (i, level) in other.levels.into_iter().enumerate() {
             let i = i + above;
@@ -346,6 +346,8 @@ impl Survey {
             _ => self.misses_nodes(),
         }
         self.removed += other.removed;
+        self.unlisted += other.unlisted;
+        self.stale_hints += other.stale_hints;
         self.words.extend(other.words);
         self.faults.extend(other.faults);
         self.in_change += other.in_change;
@@ -520,4 +522,34 @@ pub async fn survey_index<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V
     survey: &mut Survey,
 ) -> Result<(), IndexError> {
     inner.survey(v, leaves.whole(), survey).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dm_verbs::NodeId;
+
+    #[test]
+    fn the_survey_of_an_inner_structure_adds_everything_but_its_keys() {
+        let at = |offset| RemotePtr::new(NodeId(0), offset).expect("in range");
+        let mut whole = Survey::new(false, None).recording();
+        whole.count(at(64), 0, 2, 1024);
+        (whole.keys, whole.removed, whole.unlisted, whole.stale_hints) = (2, 1, 1, 1);
+        let mut inner = whole.of_inner();
+        inner.count(at(128), 0, 5, 64);
+        (inner.keys, inner.removed, inner.unlisted, inner.stale_hints) = (5, 10, 20, 30);
+        (inner.in_change, inner.unread, inner.mended) = (40, 50, 60);
+        inner.fault(at(128), Flaw::Torn, 7);
+        inner.words.push((at(192).into(), 9, true));
+        whole.include(inner, 1);
+        assert_eq!(
+            whole.levels.iter().map(|level| level.nodes).collect::<Vec<_>>(),
+            [1, 1]
+        );
+        assert_eq!((whole.keys, whole.bytes(), whole.item_bytes), (2, 1088, 0));
+        assert_eq!((whole.removed, whole.unlisted, whole.stale_hints), (11, 21, 31));
+        assert_eq!((whole.in_change, whole.unread, whole.mended), (40, 50, 60));
+        assert_eq!((whole.faults.len(), whole.words.len()), (1, 1));
+        assert_eq!(whole.reached, Some(vec![at(64), at(128)]));
+    }
 }

@@ -56,6 +56,10 @@ impl<K: KeyBytes> Checksummed<K> {
         if node_bytes % LINE_BYTES != 0 || node_bytes < 2 * LINE_BYTES || node_bytes > NODE_BYTES_MAX {
             return Err(GeometryError::NodeBytes(node_bytes));
         }
+        // Such a value fits into no node, and the sum of the sizes could overflow.
+        if value_len > NODE_BYTES_MAX {
+            return Err(GeometryError::TooFewEntries { capacity: 0 });
+        }
         let capacity = (node_bytes - Self::ENTRIES_AT) / (K::LEN + value_len);
         if capacity < 2 {
             return Err(GeometryError::TooFewEntries { capacity });
@@ -81,7 +85,8 @@ impl<K: KeyBytes> Checksummed<K> {
     /// # Errors
     /// Returns [`GeometryError::Span`] if there is no such node.
     pub const fn with_span(span: usize, value_len: usize) -> Result<Self, GeometryError> {
-        if span < 2 || span > NODE_BYTES_MAX {
+        // With larger sizes, the sums could overflow.
+        if span < 2 || span > NODE_BYTES_MAX || value_len > NODE_BYTES_MAX {
             return Err(GeometryError::Span(span));
         }
         let bytes = (Self::ENTRIES_AT + span * (K::LEN + value_len)).next_multiple_of(LINE_BYTES);

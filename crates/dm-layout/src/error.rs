@@ -165,6 +165,9 @@ pub enum GeometryError {
     /// A node cannot have this size in bytes. It must consist of whole 64-byte lines: at least two lines, and at most
     /// 65,536 bytes. For a [`SingleLeaf`](crate::SingleLeaf), this is instead the size of a value that is too large.
     NodeBytes(usize),
+    /// A key cannot have this number of bytes. It must have at least one byte, and at most 44 bytes, so that the header
+    /// of a node fits into one line.
+    KeyBytes(usize),
     /// Fewer than two entries fit, so such a node cannot split.
     TooFewEntries {
         /// The number of entries that fit.
@@ -197,6 +200,10 @@ impl fmt::Display for GeometryError {
                     "a node of {bytes} bytes: want a multiple of 64 from 128 to 65536"
                 )
             }
+            Self::KeyBytes(bytes) => write!(
+                f,
+                "keys of {bytes} bytes: want 1 to 44, so that a node's header fits into a line"
+            ),
             Self::TooFewEntries { capacity } => write!(f, "a node of {capacity} entries cannot split"),
             Self::Span(span) => write!(
                 f,

@@ -14,6 +14,7 @@ mod steps;
 mod structure;
 
 pub use edit::NodeEdit;
+pub(crate) use edit::sort_distinct;
 pub use read::NodeRead;
 pub use shape::NodeShape;
 pub use steps::NodeSteps;

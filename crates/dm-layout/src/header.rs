@@ -5,6 +5,7 @@ use core::mem::offset_of;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::LINE_BYTES;
 use crate::error::{Corrupt, Reason};
 use crate::key::{FenceKeys, KEY_BYTES_MAX, KeyBytes};
 
@@ -104,6 +105,13 @@ const _: () = assert!(PREFIX_BYTES == 16);
 /// Returns the number of bytes of a header without the low fence key.
 pub(crate) const fn header_bytes(key_len: usize) -> usize {
     PREFIX_BYTES + key_len + OWNER_BYTES
+}
+
+/// Returns whether a format can have keys of `key_len` bytes: the header must fit into one line, and a key of no bytes
+/// could not tell entries apart.
+pub(crate) const fn takes_keys(key_len: usize) -> bool {
+    // The sum in `header_bytes` would overflow for the largest lengths.
+    key_len > 0 && key_len <= LINE_BYTES - header_bytes(0)
 }
 
 pub(crate) const HAS_HIGH: u8 = 0x10;

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 
 use crate::testing::{NodeModel, NodeOp, clustered_key_of, key_of, read_everything};
 use crate::{
-    Bookend, CheckFailure, Checksummed, FenceKeys, Hopscotch, Key8, KeyBytes, KeyN, Near, NodeFormat,
-    NodeInit, Packed, SingleLeaf, Slotted,
+    Bookend, CheckFailure, Checksummed, FenceKeys, GeometryError, HopGeometry, Hopscotch, Key8, KeyBytes,
+    KeyN, Near, NodeFormat, NodeInit, Packed, PackedGeometry, SingleLeaf, SlotGeometry, Slotted,
 };
 
 /// Calls a function that is generic over the size of keys, for sizes of every kind: even and odd, multiples of a word
@@ -131,6 +131,60 @@ fn near_fences<const N: usize>(bytes: &[u8; 32], low: u8, width: u8) {
             let absent = matches!(format.near(&reach, parts, &key, true), Near::Absent { .. });
             assert_eq!(absent, inside, "{key:?} {fences:?}");
         }
+    }
+}
+
+/// Sizes of keys and values with which no node is possible are errors. No constructor panics.
+#[test]
+fn impossible_sizes_are_errors() {
+    // A key of 44 bytes and its header fill one line.
+    for (key_len, possible) in [
+        (1, true),
+        (44, true),
+        (0, false),
+        (45, false),
+        (usize::MAX, false),
+    ] {
+        let expected = (!possible).then_some(GeometryError::KeyBytes(key_len));
+        assert_eq!(SlotGeometry::with_node_bytes(1024, key_len, 8).err(), expected);
+        assert_eq!(SlotGeometry::with_span(7, key_len, 8).err(), expected);
+        assert_eq!(PackedGeometry::with_node_bytes(1024, key_len, 8).err(), expected);
+        assert_eq!(HopGeometry::new(16, 4, key_len, 8).err(), expected);
+        // The key and the value must also fit into one line together, which is checked first.
+        assert_eq!(
+            SlotGeometry::marked_with_node_bytes(1024, key_len, 4).is_ok(),
+            possible
+        );
+        assert_eq!(
+            SlotGeometry::words_with_node_bytes(1024, key_len).is_ok(),
+            possible
+        );
+        assert_eq!(SlotGeometry::words_with_span(7, key_len).is_ok(), possible);
+    }
+    // Up to some lengths, such keys fit into a line with a small value, but their header does not.
+    for key_len in 45..=200 {
+        let wrong = Some(GeometryError::KeyBytes(key_len));
+        assert_eq!(PackedGeometry::with_node_bytes(1024, key_len, 0).err(), wrong);
+        assert_eq!(HopGeometry::new(16, 4, key_len, 0).err(), wrong);
+    }
+    for value_len in [65_537, usize::MAX] {
+        let (few, span) = (
+            GeometryError::TooFewEntries { capacity: 0 },
+            GeometryError::Span(7),
+        );
+        assert_eq!(SlotGeometry::with_node_bytes(1024, 8, value_len), Err(few));
+        assert_eq!(SlotGeometry::with_span(7, 8, value_len), Err(span));
+        let marked = SlotGeometry::marked_with_node_bytes(1024, 8, value_len);
+        assert_eq!(marked, Err(GeometryError::Marked(value_len)));
+        let packed = PackedGeometry::with_node_bytes(1024, 8, value_len);
+        assert_eq!(packed, Err(GeometryError::Packed(value_len)));
+        assert_eq!(HopGeometry::new(7, 4, 8, value_len), Err(span));
+        assert_eq!(Bookend::<Key8>::with_node_bytes(1024, value_len), Err(few));
+        assert_eq!(Bookend::<Key8>::with_span(7, value_len), Err(span));
+        assert_eq!(Checksummed::<Key8>::with_node_bytes(1024, value_len), Err(few));
+        assert_eq!(Checksummed::<Key8>::with_span(7, value_len), Err(span));
+        let single = SingleLeaf::<Key8>::new(value_len);
+        assert_eq!(single, Err(GeometryError::NodeBytes(value_len)));
     }
 }
 

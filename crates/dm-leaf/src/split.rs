@@ -321,6 +321,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             }
             drop(image);
             retry.again(at, Why::Torn).await?;
+            Box::pin(self.have_patience(v, &retry)).await?;
         }
     }
 

@@ -163,8 +163,16 @@ impl<'a, V: Verbs> Future for Attempt<'_, 'a, V> {
 impl<'a, V: Verbs> Attempt<'_, 'a, V> {
     /// Adds a second READ under the lock, of `len` bytes at `at` on the same memory node. It has its own doorbell,
     /// behind the one of the first READ. [`Attempt::take_second`] returns it.
+    ///
+    /// # Panics
+    /// Panics if `at` is on another memory node than the lock.
     #[inline]
     pub fn and_read(mut self, at: RemotePtr, len: u32) -> Self {
+        assert_eq!(
+            self.guard.id().node,
+            at.node(),
+            "a lock lies on the memory node of what it guards"
+        );
         self.second = Some(ReadTo { at, len });
         self
     }
@@ -276,13 +284,19 @@ impl<'a, V: Verbs> Guard<'a, V> {
     /// local turn and for other compute nodes. Then it READs `len` bytes at `read_at`.
     ///
     /// # Errors
-    /// Returns the same errors as [`Locks::lock_and_read`].
+    /// Returns the same errors as [`Locks::lock_and_read`], and [`LockError::NotGuarded`] if `read_at` is on another
+    /// memory node than the lock.
     pub async fn insist(
         &mut self,
         obstacle: Obstacle<'a, V>,
         read_at: RemotePtr,
         len: u32,
     ) -> Result<V::Lease, LockError> {
+        //= docs/protocol/lock.md L1
+        // The CAS does not order a READ of another memory node, and the lock does not guard it.
+        if read_at.node() != self.id().node {
+            return Err(LockError::NotGuarded { node: read_at.node() });
+        }
         let read = ReadTo { at: read_at, len };
         let lease = self.insist_with(obstacle, Some(read)).await?;
         Ok(lease.expect("an acquisition with a READ gives bytes"))

@@ -53,6 +53,19 @@ pub enum LockError {
         /// The memory node.
         node: NodeId,
     },
+    /// Nodes contain their own lock words, but no node can begin at this address: it is not 64-byte aligned, or the
+    /// lock word would end beyond the 2^48 bytes that addresses can name. The address probably comes from damaged
+    /// data.
+    NoLockWord {
+        /// The address.
+        at: RemotePtr,
+    },
+    /// A chain or a READ goes to a memory node on which the guard has no lock. A lock guards only memory of its own
+    /// memory node. Nothing was posted.
+    NotGuarded {
+        /// The memory node of the chain or of the READ.
+        node: NodeId,
+    },
     /// The client's id does not fit into a lock word.
     ClientTooLarge {
         /// The client.
@@ -104,6 +117,15 @@ impl fmt::Display for LockError {
             ),
             Self::Refused(e) => e.fmt(f),
             Self::NoLockTable { node } => write!(f, "no lock table on {node}"),
+            Self::NoLockWord { at } => write!(
+                f,
+                "no node with a lock word can begin at {at}: it must be 64-byte aligned, and its lock word must end \
+                 within 2^48 bytes"
+            ),
+            Self::NotGuarded { node } => write!(
+                f,
+                "data on {node} is not guarded: none of the guard's locks is on this memory node"
+            ),
             Self::ClientTooLarge { client } => {
                 write!(
                     f,
@@ -178,7 +200,14 @@ impl From<LockError> for IndexError {
                 lock: RemotePtr::new(node, 0).unwrap_or(RemotePtr::NULL).into(),
                 why: LockFault::NoTable,
             },
-            _ => IndexError::BadInput {
+            LockError::NoLockWord { at } => IndexError::Pool {
+                at,
+                why: "no node with a lock word can begin at this address",
+            },
+            LockError::NotGuarded { .. } => IndexError::BadInput {
+                why: "a chain goes to a memory node on which the guard has no lock",
+            },
+            LockError::ClientTooLarge { .. } => IndexError::BadInput {
                 why: "this client's id does not fit into a lock word",
             },
         }

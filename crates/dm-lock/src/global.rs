@@ -6,12 +6,36 @@ use dm_verbs::{ChipPtr, LINE, NodeId, Place, RemotePtr};
 pub const DEFAULT_LOCKS_PER_NODE: u32 = 32_768;
 
 /// The identity of a lock. Several nodes may share one lock.
+///
+/// The number of a lock on its memory node has 48 bits, because a node with its own lock word may begin at any line of
+/// its memory node. The number has two fields, so that an id takes only 8 bytes: every guard and every future that
+/// takes a lock contains one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LockId {
     /// The memory node of the lock and of every node that it guards.
     pub node: NodeId,
-    /// The lock's number on that memory node.
+    /// The upper 16 bits of the lock's number on that memory node; 0 in a lock table.
+    pub high: u16,
+    /// The lower 32 bits of the lock's number.
     pub index: u32,
+}
+
+const _: () = assert!(size_of::<LockId>() == 8);
+
+impl LockId {
+    /// Returns the lock with this number, which has at most 48 bits.
+    const fn numbered(node: NodeId, number: u64) -> Self {
+        Self {
+            node,
+            high: (number >> 32) as u16,
+            index: number as u32,
+        }
+    }
+
+    /// Returns the lock's number on its memory node.
+    const fn number(self) -> u64 {
+        (self.high as u64) << 32 | self.index as u64
+    }
 }
 
 /// The lock tables of all memory nodes (Sherman §4.3). A node's lock lies on the node's own memory node, at a place
@@ -26,7 +50,7 @@ pub struct LockId {
 /// let table = GlobalLockTable::in_nodes(1, 56);
 /// let node = RemotePtr::new(NodeId(0), 128).unwrap();
 /// let id = table.lock_of(node).expect("memory node 0 has one");
-/// assert_eq!(id, LockId { node: NodeId(0), index: 2 });
+/// assert_eq!(id, LockId { node: NodeId(0), high: 0, index: 2 });
 /// assert_eq!(table.word_at(id), node.add(56).into());
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -60,8 +84,8 @@ impl GlobalLockTable {
     }
 
     /// Returns a mapping without tables, in which each node contains its lock word at offset `lock_at` (SMART §4.1.1
-    /// embeds a lock at the rear). Nodes must be 64-byte aligned, and in the first 256 GiB of their memory node's
-    /// host memory.
+    /// embeds a lock at the rear). Nodes are in host memory and 64-byte aligned. An address at which no such node can
+    /// begin has no lock.
     ///
     /// # Panics
     /// Panics if `lock_at` is not 8-byte aligned.
@@ -111,30 +135,34 @@ impl GlobalLockTable {
     }
 
     #[inline]
-    fn place_of(&self, address: RemotePtr, lanes: u32) -> LockId {
-        if self.in_node_at.is_some() {
-            // A node at a too large offset gets the last number. The word of this number lies at the end of the first
-            // 256 GiB, and the world refuses verbs to it if the memory node has less memory.
-            let line = u32::try_from(address.offset() / LINE as u64).unwrap_or(u32::MAX);
-            return LockId {
-                node: address.node(),
-                index: line,
-            };
+    fn place_of(&self, address: RemotePtr, lanes: u32) -> Option<LockId> {
+        let (node, offset) = (address.node(), address.offset());
+        let Some(lock_at) = self.in_node_at else {
+            let index = scale(spread(offset), self.words_per_node * lanes);
+            return Some(LockId::numbered(node, u64::from(index)));
+        };
+        // The address may come from damaged bytes. Without these checks, the lock word of an unaligned address would be
+        // in the data of another node, and a word beyond 2^48 would wrap to the start of the memory node.
+        let line = LINE as u64;
+        if !offset.is_multiple_of(line) {
+            return None;
         }
-        LockId {
-            node: address.node(),
-            index: scale(spread(address.offset()), self.words_per_node * lanes),
-        }
+        RemotePtr::new(node, offset + u64::from(lock_at) + 7)?;
+        Some(LockId::numbered(node, offset / line))
     }
 
-    /// Returns the lock of the node at `address`, with `lanes` locks per word, or `None` if its memory node has no
-    /// table.
+    /// Returns the lock of the node at `address` like [`GlobalLockTable::lock_of`], with `lanes` locks per word.
     #[inline]
     pub(crate) fn id(&self, address: RemotePtr, lanes: u32) -> Option<LockId> {
-        self.covers(address.node()).then(|| self.place_of(address, lanes))
+        match self.covers(address.node()) {
+            true => self.place_of(address, lanes),
+            false => None,
+        }
     }
 
-    /// Returns the lock of the node at `address`, or `None` if its memory node has no table.
+    /// Returns the lock of the node at `address`. Returns `None` if its memory node has no table. If nodes contain
+    /// their own locks, also returns `None` if `address` is not 64-byte aligned, or if the lock word would end beyond
+    /// the 2^48 bytes that addresses can name.
     pub fn lock_of(&self, address: RemotePtr) -> Option<LockId> {
         self.id(address, 1)
     }
@@ -145,12 +173,14 @@ impl GlobalLockTable {
     /// Panics if this table has no lock `id`.
     #[inline]
     pub fn word_at(&self, id: LockId) -> Place {
+        let number = id.number();
         if let Some(lock_at) = self.in_node_at {
-            let at = LINE as u64 * u64::from(id.index) + u64::from(lock_at);
+            let at = LINE as u64 * number + u64::from(lock_at);
+            assert!(at < 1 << 48, "no such lock: {id:?}");
             return self.tables[usize::from(id.node.0)].add(at);
         }
-        assert!(id.index < self.words_per_node, "no such lock: {id:?}");
-        self.tables[usize::from(id.node.0)].add(8 * u64::from(id.index))
+        assert!(number < u64::from(self.words_per_node), "no such lock: {id:?}");
+        self.tables[usize::from(id.node.0)].add(8 * number)
     }
 }
 
@@ -189,12 +219,55 @@ mod tests {
     #[test]
     fn a_node_may_hold_its_own_lock() {
         let table = GlobalLockTable::in_nodes(3, 40);
-        for offset in [64, 4096, (1 << 38) - 128] {
+        // 2^38 bytes have 2^32 lines. The last node ends where the offsets of addresses end.
+        let offsets = [
+            64,
+            4096,
+            (1 << 38) - 64,
+            1 << 38,
+            (1 << 38) + 1024,
+            1 << 40,
+            (1 << 48) - 64,
+        ];
+        let ids = offsets.map(|offset| {
             let at = RemotePtr::new(NodeId(2), offset).unwrap();
             let id = table.lock_of(at).unwrap();
             assert_eq!(table.word_at(id), at.add(40).into());
-        }
+            id
+        });
+        assert!(ids.is_sorted_by(|a, b| a < b), "each node has its own lock");
         assert_eq!(table.lock_of(RemotePtr::new(NodeId(3), 64).unwrap()), None);
+    }
+
+    #[test]
+    fn an_address_at_which_no_node_can_begin_has_no_lock_word() {
+        let lock_of = |lock_at, offset| {
+            let table = GlobalLockTable::in_nodes(1, lock_at);
+            let id = table.lock_of(RemotePtr::new(NodeId(0), offset).unwrap());
+            id.map(|id| table.word_at(id).offset())
+        };
+        for unaligned in [1, 8, 63] {
+            assert_eq!(lock_of(40, 4096 + unaligned), None);
+        }
+        let end = 1 << 48;
+        assert_eq!(lock_of(56, end - 64), Some(end - 8));
+        assert_eq!(lock_of(64, end - 64), None, "the word would be at the start");
+        assert_eq!(lock_of(1024, end - 1024), None);
+        assert_eq!(lock_of(1024, end - 1024 - 64), Some(end - 64));
+    }
+
+    #[test]
+    #[should_panic(expected = "no such lock")]
+    fn an_id_beyond_all_addresses_has_no_word() {
+        let id = LockId::numbered(NodeId(0), 1 << 42);
+        GlobalLockTable::in_nodes(1, 0).word_at(id);
+    }
+
+    #[test]
+    #[should_panic(expected = "no such lock")]
+    fn a_table_has_no_lock_with_a_large_number() {
+        let id = LockId::numbered(NodeId(0), 1 << 32);
+        GlobalLockTable::on_chip(1, 64).word_at(id);
     }
 
     #[test]

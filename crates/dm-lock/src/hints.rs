@@ -75,6 +75,7 @@ mod tests {
     fn a_lock_that_takes_anothers_place_does_not_take_its_word() {
         let id = |index| LockId {
             node: NodeId(0),
+            high: 0,
             index,
         };
         let hints = Hints::default();
@@ -91,6 +92,7 @@ mod tests {
     fn neighbours_are_remembered_together() {
         let id = |index| LockId {
             node: NodeId(0),
+            high: 0,
             index,
         };
         let hints = Hints::default();

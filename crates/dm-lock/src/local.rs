@@ -80,7 +80,7 @@ impl core::error::Error for AlreadyHeld {}
 /// use dm_verbs::{ClientId, NodeId};
 ///
 /// let table = LocalLockTable::new(4);
-/// let id = LockId { node: NodeId(0), index: 7 };
+/// let id = LockId { node: NodeId(0), high: 0, index: 7 };
 /// let first: Turn<'_> = table.try_acquire(id, ClientId(1)).unwrap().expect("it is free");
 /// assert_eq!(table.try_acquire(id, ClientId(1)).unwrap_err(), AlreadyHeld);
 ///

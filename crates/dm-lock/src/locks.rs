@@ -54,12 +54,17 @@ impl Locks {
     ///
     /// # Panics
     /// Panics if `options` request locks that can be shared together with 16-bit lanes or with release by FAA: both
-    /// would change the count of sharers. Also panics if a flaw has tickets of 0 bits, or of more than 32.
+    /// would change the count of sharers. Also panics if a flaw has tickets of 0 bits, or of more than 32, or if it has
+    /// 16-bit lanes in nodes or in tables of 2^30 words or more.
     pub fn new(options: LockOptions, table: GlobalLockTable) -> Self {
         //= docs/protocol/lock.md L15
         assert!(
             !options.shared || (!options.flaws().lanes16 && options.release != ReleaseBy::Faa),
             "locks that are shared have a word each, and no FAA releases them"
+        );
+        assert!(
+            table.words_per_node().checked_mul(options.lanes()).is_some(),
+            "the lanes of a memory node are numbered by 32 bits, and a node's own lock word has none"
         );
         let locks = table.words() * options.lanes() as usize;
         let LockFlaws {
@@ -115,17 +120,28 @@ impl Locks {
     /// Returns the lock of the node at `address`. Several nodes can have the same lock.
     ///
     /// # Errors
-    /// Returns [`LockError::NoLockTable`] if the address's memory node has no lock table.
+    /// Returns [`LockError::NoLockTable`] if the address's memory node has no lock table, and
+    /// [`LockError::NoLockWord`] if nodes contain their own locks, and no node can begin at `address`.
     #[inline(always)]
     pub fn lock_of(&self, address: RemotePtr) -> Result<LockId, LockError> {
-        let missing = LockError::NoLockTable { node: address.node() };
-        self.table.id(address, self.options.lanes()).ok_or(missing)
+        match self.table.id(address, self.options.lanes()) {
+            Some(id) => Ok(id),
+            None => Err(self.no_lock(address)),
+        }
+    }
+
+    #[cold]
+    fn no_lock(&self, address: RemotePtr) -> LockError {
+        match self.table.covers(address.node()) {
+            true => LockError::NoLockWord { at: address },
+            false => LockError::NoLockTable { node: address.node() },
+        }
     }
 
     /// Returns the place of the word that holds the lock of the node at `address`.
     ///
     /// # Errors
-    /// Returns [`LockError::NoLockTable`] if the address's memory node has no lock table.
+    /// Returns the same errors as [`Locks::lock_of`].
     pub fn word_at(&self, address: RemotePtr) -> Result<Place, LockError> {
         Ok(self.cell(self.lock_of(address)?).place)
     }
@@ -145,8 +161,7 @@ impl Locks {
     /// trip.
     ///
     /// # Errors
-    /// Returns [`LockError::NoLockTable`] if the node's memory node has no lock table, and [`LockError::Verb`] if the
-    /// READ fails.
+    /// Returns the same errors as [`Locks::lock_of`], and [`LockError::Verb`] if the READ fails.
     pub async fn is_held<V: Verbs>(&self, v: &V, node: RemotePtr) -> Result<bool, LockError> {
         let cell = self.cell(self.lock_of(node)?);
         Ok(cell.word(v.word(cell.place).await?).locked)

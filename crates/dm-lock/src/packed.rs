@@ -128,6 +128,7 @@ mod tests {
         let table = PackedTickets::new(2, false);
         let id = LockId {
             node: NodeId(0),
+            high: 0,
             index: 0,
         };
         assert_eq!(table.draw(id), (0, true));
@@ -142,6 +143,7 @@ mod tests {
         let table = PackedTickets::new(2, true);
         let id = LockId {
             node: NodeId(0),
+            high: 0,
             index: 0,
         };
         for expected in 0..3 {

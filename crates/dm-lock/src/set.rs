@@ -77,7 +77,9 @@ impl<'a, V: Verbs> SetGuard<'a, V> {
     /// landed.
     ///
     /// # Errors
-    /// Returns the first error that occurred, of the kinds described at [`Guard::write_back`].
+    /// Returns the first error that occurred, of the kinds described at [`Guard::write_back`]. Returns
+    /// [`LockError::NotGuarded`] if a chain is given for a memory node on which the set has no lock. No chain is then
+    /// posted, and the locks are released as if the set were dropped.
     ///
     /// # Panics
     /// Panics if a chain goes to another memory node than the one given with it, and unlocks are posted in this chain.
@@ -87,6 +89,12 @@ impl<'a, V: Verbs> SetGuard<'a, V> {
     {
         let v = self.v;
         let mut chains: SmallVec<[_; INLINE]> = chains.into_iter().collect();
+        //= docs/protocol/lock.md L1
+        // No lock of the set would guard the data of such a chain.
+        let is_guarded = |node: NodeId| self.guards.iter().any(|g| g.id().node == node);
+        if let Some(&(node, _)) = chains.iter().find(|(node, _)| !is_guarded(*node)) {
+            return Err(LockError::NotGuarded { node });
+        }
         if !self.guards.iter().all(|g| g.plan().combine()) {
             let tickets: SmallVec<[_; INLINE]> = chains.drain(..).map(|(_, chain)| chain.post()).collect();
             for ticket in tickets {
@@ -118,7 +126,6 @@ impl<'a, V: Verbs> SetGuard<'a, V> {
             unlocks.push((first..end, chain.post()));
             first = end;
         }
-        data.extend(chains.into_iter().map(|(_, chain)| chain.post()));
 
         let mut outcome = Ok(());
         for ticket in data {

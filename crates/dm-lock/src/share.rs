@@ -247,8 +247,7 @@ impl Locks {
     ///
     /// # Errors
     /// Returns [`LockError::Held`] if sharing is still forbidden after 4096 READs. The client can then queue with
-    /// [`Locks::lock`]. Also returns the errors of the READs, and [`LockError::NoLockTable`] if the node's memory node
-    /// has no lock table.
+    /// [`Locks::lock`]. Also returns the errors of the READs and of [`Locks::lock_of`].
     pub async fn until_open<V: Verbs>(&self, v: &V, node: RemotePtr) -> Result<(), LockError> {
         let place = self.word_at(node)?;
         let mut retry = v.retry(WAITS);

@@ -19,6 +19,7 @@ use dm_verbs::{ClientId, NodeId};
 
 const ID: LockId = LockId {
     node: NodeId(0),
+    high: 0,
     index: 0,
 };
 

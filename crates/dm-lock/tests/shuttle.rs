@@ -161,6 +161,7 @@ fn acquire(shared: &Shared, client: u16, mutant: Mutant) {
     let (id, remote) = (
         LockId {
             node: NodeId(0),
+            high: 0,
             index,
         },
         &shared.remotes[index as usize],
@@ -237,6 +238,7 @@ fn clients(mutant: Mutant) {
         assert_eq!(remote.locked.load(Relaxed), 0, "the remote lock is left held");
         let id = LockId {
             node: NodeId(0),
+            high: 0,
             index,
         };
         let turn = shared.table.try_acquire(id, ClientId(CLIENTS)).unwrap();

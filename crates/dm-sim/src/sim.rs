@@ -159,6 +159,9 @@ impl Sim {
 
     fn start(&self, future: Job, client: Option<u16>) -> TaskId {
         let (index, generation) = self.tasks.start(future);
+        if let Some(stalls) = &self.stalls {
+            stalls.borrow_mut().forget(index);
+        }
         let mut engine = self.shared.engine.borrow_mut();
         let at = engine.start_time();
         engine.schedule(at, What::Wake { task: index });
@@ -385,10 +388,15 @@ impl Sim {
     /// Returns the counters of the card of memory node `node`. A colocated compute node shares this card.
     ///
     /// # Panics
-    /// Panics if there is no such memory node. With more colocated compute nodes than memory nodes, this also accepts
-    /// the number of a machine without a memory node, and returns the counters of its card.
+    /// Panics if there is no such memory node.
     pub fn memory_nic(&self, node: NodeId) -> NicCounters {
         let engine = self.shared.engine.borrow();
+        // The list of cards does not show this: a colocated compute node without a memory node has a card too.
+        assert!(
+            usize::from(node.0) < engine.nodes.len(),
+            "memory nodes are numbered below {}",
+            engine.nodes.len()
+        );
         engine.nics[self.first_memory_nic + usize::from(node.0)].counters(&engine.t)
     }
 

@@ -16,8 +16,8 @@ pub(crate) enum Verdict {
     Until(u64),
 }
 
-/// The suspended tasks, and the ends of their suspensions. Times are the engine's, in picoseconds, except for
-/// `longest`, which is in nanoseconds.
+/// The slots of the suspended tasks, and the ends of their suspensions. Times are the engine's, in picoseconds, except
+/// for `longest`, which is in nanoseconds.
 #[derive(Debug)]
 pub(crate) struct Stalls {
     one_in: u64,
@@ -36,6 +36,12 @@ impl Stalls {
             dice: Dice::new(!seed),
             until: HashMap::new(),
         }
+    }
+
+    /// Removes the suspension of slot `task`, in which a new task begins. The last task of the slot may have been
+    /// cancelled or crashed while it was suspended, or an event for it may have come after its end.
+    pub(crate) fn forget(&mut self, task: u32) {
+        self.until.remove(&task);
     }
 
     /// Returns whether `task` runs if it is polled at `now`. A suspended task runs when its suspension has

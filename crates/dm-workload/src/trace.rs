@@ -52,7 +52,8 @@ impl Row {
 #[derive(Clone, Debug)]
 pub struct Trace {
     rows: Arc<[Row]>,
-    keys: u32,
+    /// The number of different keys. It does not fit into a `u32` if every number of a key is in use.
+    keys: u64,
     mix: Mix,
 }
 
@@ -167,7 +168,7 @@ impl Trace {
         let mix = Mix::new(&OpKind::ALL.iter().map(parts).collect::<Vec<_>>()).ok_or(TraceError::Empty)?;
         Ok(Self {
             rows: rows.into(),
-            keys: numbers.len() as u32,
+            keys: numbers.len() as u64,
             mix,
         })
     }
@@ -175,7 +176,7 @@ impl Trace {
     /// Returns the number of different keys.
     #[must_use]
     pub fn keys(&self) -> u64 {
-        self.keys.into()
+        self.keys
     }
 
     /// Returns the number of rows.
@@ -263,6 +264,17 @@ mod tests {
         let share = |kind| trace.mix().share(kind);
         assert!((share(OpKind::Get) - 0.4).abs() < 1e-5 && (share(OpKind::Upsert) - 0.6).abs() < 1e-5);
         assert_eq!(share(OpKind::Remove), 0.0);
+    }
+
+    /// To read a trace with this number of keys takes too much memory, so the test only replaces their number.
+    #[test]
+    fn a_trace_can_have_as_many_keys_as_there_are_numbers() {
+        let most = u64::from(u32::MAX) + 1;
+        let short = Trace::read(row("k", "get").as_bytes(), 1).unwrap();
+        let full = Trace { keys: most, ..short };
+        assert_eq!(full.keys(), most);
+        let plan = Plan::of_trace(full, 1, 1).unwrap();
+        assert_eq!(plan.loaded(), most);
     }
 
     #[test]

@@ -47,7 +47,8 @@ impl fmt::Display for Outcome {
 struct Record {
     stage: String,
     outcome: Outcome,
-    /// The time at which the programs of this outcome were built.
+    /// The number that identifies the programs of this outcome: the time at which they were built, or the stamp of the
+    /// sources if the mutant has a build of its own.
     stamp: u128,
 }
 
@@ -126,7 +127,7 @@ impl Outcomes {
             .push(record);
     }
 
-    /// Stores an outcome of programs that were built at time `stamp`.
+    /// Stores an outcome of the programs that `stamp` identifies.
     pub(crate) fn record(
         &mut self,
         package: &str,
@@ -170,7 +171,8 @@ impl Outcomes {
             .any(|r| r.outcome != Outcome::Survived)
     }
 
-    /// Returns whether the mutant survived this stage. If `stamp` is given, counts only the build of that time.
+    /// Returns whether the mutant survived this stage. If `stamp` is given, counts only the programs that it
+    /// identifies.
     pub(crate) fn survived(&self, package: &str, stage: &str, key: &str, stamp: Option<u128>) -> bool {
         self.of(package, key).iter().any(|r| {
             r.stage == stage && r.outcome == Outcome::Survived && stamp.is_none_or(|at| at == r.stamp)

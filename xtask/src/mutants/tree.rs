@@ -11,6 +11,7 @@ use serde::Deserialize;
 use std::{
     collections::BTreeMap,
     fs,
+    hash::{DefaultHasher, Hash, Hasher},
     path::{Path, PathBuf},
     process::{Command, Output},
 };
@@ -97,11 +98,32 @@ impl Tree {
                 original.insert(name.to_owned(), fs::read(path)?);
             }
         }
-        Ok(Self {
+        Ok(Self::of(root, original))
+    }
+
+    /// Makes a tree of these files. The first build writes them to the copy.
+    pub(crate) fn of(root: &Path, original: BTreeMap<String, Vec<u8>>) -> Self {
+        Self {
             base: root.join("target/mutants"),
             original,
             changed: BTreeMap::new(),
-        })
+        }
+    }
+
+    /// Returns a number that identifies the files without mutants. The files of xtask do not count: the tests do not
+    /// depend on them, and otherwise each new reason for a mutant would change the number.
+    pub(crate) fn stamp(&self) -> u128 {
+        // The standard library does not promise that another release computes the same hash. If it does not, some
+        // tests run once more than necessary.
+        let mut hasher = DefaultHasher::new();
+        for file in self
+            .original
+            .iter()
+            .filter(|(name, _)| !name.starts_with("xtask/"))
+        {
+            file.hash(&mut hasher);
+        }
+        u128::from(hasher.finish())
     }
 
     /// Removes every mutant.
@@ -289,6 +311,21 @@ fn remove_others(tree: &Path, dir: &Path, keep: &BTreeMap<String, Vec<u8>>) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_stamp_changes_with_every_file_but_those_of_xtask() {
+        let stamp = |files: &[(&str, &str)]| {
+            let files = files.iter();
+            let original = files.map(|(name, text)| ((*name).to_owned(), text.as_bytes().to_vec()));
+            Tree::of(Path::new(""), original.collect()).stamp()
+        };
+        let (a, b, tool) = (("a.rs", "fn a() {}"), ("b.rs", ""), ("xtask/mutants/a.toml", "a"));
+        let all = stamp(&[a, b, tool]);
+        assert_eq!(all, stamp(&[a, b, ("xtask/mutants/a.toml", "b")]));
+        assert_ne!(all, stamp(&[a, ("b.rs", "fn b() {}"), tool]));
+        assert_ne!(all, stamp(&[a, ("c.rs", ""), tool]));
+        assert_ne!(all, stamp(&[a, tool]));
+    }
 
     #[test]
     fn the_function_that_a_constant_needs_is_named() {

@@ -49,9 +49,13 @@ impl Allocator {
         reclaim: &Reclaim,
         work: impl Future<Output = Result<T, E>>,
     ) -> Result<Option<T>, E> {
-        // The generation is read first, so that the operation belongs to the membership that is compared.
-        let generation = reclaim.epochs.generation();
-        if self.roster.number_of(v.client().0) != self.roster.own() {
+        // Both are read in one section, so that the operation belongs to the membership that is compared: a membership
+        // ends in such a section, and the generation changes in it. The roster does not say whether the compute node is
+        // a member, because it keeps the number of the last membership.
+        let (generation, member) = reclaim
+            .membership
+            .with(|m| (reclaim.epochs.generation(), m.number()));
+        if member != Some(self.roster.number_of(v.client().0)) {
             return Ok(None);
         }
         let seated = Seated {

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use dm_alloc::{AllocError, Allocator};
+use dm_alloc::{AllocError, Allocator, Class};
 use dm_loopback::{Endpoint, Loopback, block_on, run_all};
 use dm_sync::{Fingerprint, thread};
 use dm_verbs::{NodeId, RemotePtr, Verbs};
@@ -237,6 +237,36 @@ fn a_dropped_request_lets_the_others_go_on() {
         drop(second);
     }
     assert!(alloc(&w, &a, 1 << 15, None).is_ok());
+}
+
+/// Without reclamation a retired block is lost. It is neither in use nor free, and its hold takes no memory.
+#[test]
+fn without_reclamation_a_retired_block_is_not_in_use() {
+    let class = Class { bytes: 64, kind: 3 };
+    let world = world(1, 1 << 20);
+    let v = world.connect(0).unwrap();
+    let a = Allocator::new(1, 0).chunk_bytes(CHUNK);
+    let kept = block_on(a.take(&v, class, None)).unwrap();
+    let counts = || {
+        let stats = a.stats();
+        (stats.in_use_bytes, stats.free_bytes, stats.limbo_bytes)
+    };
+    let mut bytes = Vec::new();
+    for _ in 0..100 {
+        let [retired, held] = [(); 2].map(|()| block_on(a.take(&v, class, None)).unwrap());
+        assert_eq!(counts(), (192, 0, 0));
+        a.retire(retired.after(1), class);
+        assert_eq!(counts(), (128, 0, 0));
+        let hold = a.hold(held.at);
+        a.retire_held(hold, held.after(1), class);
+        assert_eq!(counts(), (64, 0, 0));
+        bytes.push(a.local_bytes());
+    }
+    assert!(bytes.iter().all(|b| *b == bytes[0]), "{bytes:?}");
+    // A block whose address is damaged changes nothing.
+    let nowhere = RemotePtr::new(NodeId(9), kept.at.offset()).unwrap();
+    a.retire(dm_alloc::Block { at: nowhere, ..kept }, class);
+    assert_eq!(counts(), (64, 0, 0));
 }
 
 #[test]

@@ -286,6 +286,39 @@ fn who_is_expelled_is_told_and_joins_anew() {
     assert!(one.enter().is_none());
 }
 
+/// Work beside an operation runs only while its compute node is a member, and only for a client of this membership.
+#[test]
+fn who_is_no_member_does_no_housekeeping() {
+    let pool = pool(0, 6);
+    let (v, w, a) = (pool.client(), pool.client(), pool.allocator(OPTIONS));
+    let runs = || {
+        let ran = core::cell::Cell::new(false);
+        let work = async {
+            ran.set(true);
+            Ok::<_, AllocError>(())
+        };
+        let answered = block_on(a.beside(&v, work)).unwrap().is_some();
+        assert_eq!(answered, ran.get());
+        answered
+    };
+    assert!(!runs(), "it has never joined");
+    let (one, two) = (seat(&a), seat(&a));
+    assert!(!runs(), "a seat is no membership");
+    block_on(a.prepare(&v, &one)).unwrap();
+    assert!(runs());
+    a.leave(&v);
+    assert!(!runs(), "it has left");
+    block_on(a.prepare(&v, &one)).unwrap();
+    assert!(runs());
+    pool.expel();
+    assert!(is_fenced(&block_on(a.collect(&v, &one))));
+    assert!(!runs(), "it was expelled");
+    block_on(a.prepare(&w, &two)).unwrap();
+    assert!(!runs(), "this client belongs to the earlier membership");
+    block_on(a.prepare(&v, &one)).unwrap();
+    assert!(runs());
+}
+
 /// The point of a round at which its compute node's slot was taken away.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Was {

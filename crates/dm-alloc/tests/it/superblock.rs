@@ -235,6 +235,16 @@ fn a_creator_that_stops_is_named_and_one_that_is_dropped_gives_up_its_place() {
             attempts: 5
         })
     );
+    let unfinished = block_on(Superblock::open(&other, &small())).unwrap_err();
+    let (at, word) = (RemotePtr::from_raw(0), dead);
+    assert_eq!(unfinished, AllocError::NotFormatted { at, word });
+    let text = unfinished.to_string();
+    assert!(
+        text.contains("client 41 has begun to create the pool") && text.contains("mn0+0x0"),
+        "{text}"
+    );
+    let foreign = AllocError::NotFormatted { at, word: 9 }.to_string();
+    assert!(foreign.contains("not a pool of dmkit"), "{foreign}");
 }
 
 #[test]

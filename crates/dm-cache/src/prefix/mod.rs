@@ -290,8 +290,7 @@ impl PrefixCache {
     }
 
     /// Returns the deepest node on `key`'s path whose image is cached and valid. With a radix index, all images above
-    /// it must be cached and valid too, except that the root's image may have expired. Returns `None` if there is no
-    /// such node.
+    /// it must be cached and valid too. Returns `None` if there is no such node.
     pub fn lookup(&self, key: &[u8]) -> Option<PrefixHit> {
         self.content
             .with_read(|content| either!(content, index => index.lookup(&self.types, key)))
@@ -315,7 +314,7 @@ impl PrefixCache {
     }
 
     /// Returns the address of a leaf below the node at `at`, on `key`'s path: the leaf on the key's own path if there is
-    /// one. Returns `None` if no such leaf is found among the cached nodes.
+    /// one. Returns `None` if no such leaf is found among the cached nodes whose images are valid.
     pub fn leaf_below(&self, key: &[u8], at: RemotePtr) -> Option<RemotePtr> {
         self.content
             .with_read(|content| either!(content, index => index.leaf_below(key, at)))

@@ -118,6 +118,15 @@ impl Tree {
         Some(way)
     }
 
+    /// Walks like [`Tree::walk`], but only over valid images. Returns `None` if the root has none.
+    #[inline]
+    fn walk_young(&self, key: &[u8], mut on: impl FnMut(View<'_>, u32) -> bool) -> Option<Way<'_>> {
+        self.images.young(self.root)?;
+        self.walk(key, |view, image| {
+            self.images.arena.age(image) < EXPIRED && on(view, image)
+        })
+    }
+
     /// Returns the leaf to which the deepest cached node on `key`'s path points for the key, and that node's
     /// branch.
     #[inline]
@@ -145,32 +154,25 @@ impl Tree {
     }
 
     pub(super) fn lookup(&self, types: &NodeTypes, key: &[u8]) -> Option<PrefixHit> {
-        self.hit(
-            types,
-            self.walk(key, |_, image| self.images.arena.age(image) < EXPIRED)?,
-        )
+        Some(self.hit(types, self.walk_young(key, |_, _| true)?))
     }
 
     /// Returns the deepest valid image on `key`'s path whose branch is at most `byte`, and the branch of the image
     /// below it, if there is one.
     pub(super) fn over(&self, types: &NodeTypes, key: &[u8], byte: u8) -> Option<(PrefixHit, Option<u8>)> {
         let branch = |image| self.images.young(image).map(|view| view.branch());
-        let way = self.walk(key, |_, image| branch(image).is_some_and(|branch| branch <= byte))?;
+        let way = self.walk_young(key, |_, image| branch(image).is_some_and(|branch| branch <= byte))?;
         let below = match way.view.slots().below(way.place.ok()?) {
             Below::Kid(kid) => branch(kid),
             Below::Leaf(_) | Below::Other => None,
         };
-        Some((self.hit(types, way)?, below))
+        Some((self.hit(types, way), below))
     }
 
-    /// Returns a leaf below the node at `at`, on `key`'s path. Every image from this node down to the leaf is valid.
+    /// Returns a leaf below the node at `at`, on `key`'s path. Every image from the root down to the leaf is valid.
     pub(super) fn leaf_below(&self, key: &[u8], at: RemotePtr) -> Option<RemotePtr> {
-        let young = |image| self.images.arena.age(image) < EXPIRED;
-        let way = self.walk(key, |view, image| view.at() != at.raw() && young(image))?;
-        let mut view = self
-            .images
-            .young(way.image)
-            .filter(|view| view.at() == at.raw())?;
+        let way = self.walk_young(key, |view, _| view.at() != at.raw())?;
+        let mut view = Some(way.view).filter(|view| view.at() == at.raw())?;
         loop {
             let slots = view.slots();
             let own = key.get(usize::from(view.branch())).map(|&byte| slots.place(byte));
@@ -185,11 +187,10 @@ impl Tree {
         }
     }
 
-    fn hit(&self, types: &NodeTypes, way: Way<'_>) -> Option<PrefixHit> {
-        // The walk has checked the ages of all images except the root's.
-        self.images.young(way.image)?;
+    /// Describes the node at which a walk over valid images has ended.
+    fn hit(&self, types: &NodeTypes, way: Way<'_>) -> PrefixHit {
         self.images.arena.touch(way.image);
-        Some(PrefixHit {
+        PrefixHit {
             at: RemotePtr::from_raw(way.view.at()),
             seen: Seen(way.image),
             node_type: way.view.node_type(),
@@ -200,7 +201,7 @@ impl Tree {
             link: way.link(),
             apart: way.apart,
             skipped: way.skipped,
-        })
+        }
     }
 
     /// Returns the image of the node at `at`, on `key`'s path.

@@ -59,6 +59,11 @@ impl Places {
         }
     }
 
+    /// Returns whether a list can store this leaf, in one of the two forms.
+    pub(super) fn can_store(leaf: RemotePtr) -> bool {
+        parts(leaf).is_some()
+    }
+
     /// Returns whether the leaf can be stored in the current form.
     pub(super) fn takes(&self, leaf: RemotePtr) -> bool {
         parts(leaf).is_some_and(|parts| match self {

@@ -257,3 +257,49 @@ fn keys_that_share_no_prefix_cost_steps_and_not_all_that_is_known() {
         assert!(sketch.len() > 20, "{sketch:?}");
     }
 }
+
+/// Returns a sketch with one full block, and the block's leaves. Leaf `n` begins at `n << 10`.
+fn full_block() -> (Sketch<Key8>, Vec<(Key8, RemotePtr)>) {
+    let leaves: Vec<_> = (0..BLOCK as u64).map(|n| (Key8(n << 10), at(n))).collect();
+    let sketch = Sketch::new(1 << 20);
+    // The codes of a block are as fine as its first run of leaves needs. So there are codes between these leaves.
+    for (i, run) in leaves.chunks(32).enumerate() {
+        let high = leaves.get(32 * (i + 1)).map(|(low, _)| *low);
+        assert!(sketch.admit(run.iter().copied(), high));
+    }
+    assert_eq!(sketch.len(), BLOCK);
+    (sketch, leaves)
+}
+
+/// Addresses on memory nodes from number 256 on do not fit into an entry.
+const TOO_FAR: NodeId = NodeId(256);
+
+#[test]
+fn a_leaf_that_does_not_fit_into_a_full_block_removes_no_other_leaf() {
+    let (sketch, leaves) = full_block();
+    let (low, left) = leaves[BLOCK / 2];
+    let between = Key8(low.0 + 512);
+    let unfit = RemotePtr::new(TOO_FAR, 1024).expect("in range");
+    assert!(!sketch.insert(&between, unfit));
+    assert_eq!((sketch.len(), sketch.leaf(&between)), (BLOCK, Some(left)));
+    // A leaf that fits divides the block, and all leaves stay.
+    let fit = at(BLOCK as u64);
+    assert!(sketch.insert(&between, fit));
+    assert_eq!((sketch.len(), sketch.leaf(&between)), (BLOCK + 1, Some(fit)));
+    for (low, leaf) in &leaves {
+        assert_eq!(sketch.leaf(low), Some(*leaf));
+    }
+}
+
+#[test]
+fn a_last_leaf_that_does_not_fit_removes_no_leaf_beyond_the_admitted_range() {
+    let (sketch, leaves) = full_block();
+    let (low, left) = leaves[BLOCK / 2];
+    let [between, high] = [512, 768].map(|far| Key8(low.0 + far));
+    let unfit = RemotePtr::new(TOO_FAR, 1024).expect("in range");
+    assert!(sketch.admit([(low, left), (between, unfit)], Some(high)));
+    assert_eq!(sketch.leaf(&between), None);
+    for (low, leaf) in &leaves {
+        assert_eq!(sketch.leaf(low), Some(*leaf));
+    }
+}

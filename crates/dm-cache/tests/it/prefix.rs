@@ -79,6 +79,33 @@ fn a_cache_takes_over_what_another_holds_if_it_fits() {
     assert!(!of_others.adopt(&cache) && of_others.nodes() == 0);
 }
 
+/// The image of the root is used for no longer than the other images, so a client reads the root again.
+#[test]
+fn no_search_passes_a_root_whose_image_has_expired() {
+    let cache = small(1 << 20);
+    cache.turn();
+    // Only the root's child is read again, so the root expires first.
+    let node = RadixHeader::new(1, 1, b"ab");
+    assert!(cache.admit(b"\x01abx", image(10, node, &[leaf(b'x', 30), leaf(b'y', 31)])));
+    let finds = || {
+        [
+            cache.leaf(b"\x01abx").is_some(),
+            cache.lookup(b"\x01abx").is_some(),
+            cache.over(b"\x01abx", 3).is_some(),
+            cache.leaf_below(b"\x01abx", at(10)).is_some(),
+        ]
+    };
+    assert_eq!(finds(), [true; 4]);
+    cache.turn();
+    assert_eq!(finds(), [false; 4]);
+    // The child's image is still valid and linked, so only the root must be read again.
+    let mut words = vec![SlotWord::empty(1); 256];
+    words[1] = inner(1, 10, 1);
+    words[2] = leaf(2, 20);
+    assert!(cache.admit(b"\x01abx", image(1, RadixHeader::new(0, 3, &[]), &words)));
+    assert_eq!((finds(), hit(&cache, b"\x01abx").at), ([true; 4], at(10)));
+}
+
 /// If an image grows although there is no room, its own children must not be evicted. Otherwise the image would still
 /// contain their numbers when other images have these numbers.
 #[test]

@@ -8,16 +8,16 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 
 use dm_bench::{Events, Measured, Place, Point, Registry, RunError, Runs};
-use dm_sim::{BusyTimes, Sim};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
-use super::experiment::{Experiment, ExperimentError, World};
+use super::experiment::{Experiment, ExperimentError, RunKind};
 use super::leaves::LeafKind;
 use super::locks::LockWay;
 use super::metric::Metric;
 use super::reads::Access;
 use super::setup::Resolved;
+use super::window::Window;
 use super::writes::Direction;
 use super::{leaves, locks, reads, tree, writes};
 
@@ -38,32 +38,33 @@ pub(crate) struct Effort {
 
 impl Effort {
     /// Returns the setup of a run with this effort.
-    pub(crate) fn applied(self, world: World, mut setup: Resolved) -> Resolved {
+    pub(crate) fn applied(self, kind: RunKind, mut setup: Resolved) -> Resolved {
         if self.quick {
             setup.operations /= 6;
             // A tree's queues need the whole time to fill, so its time is not shortened.
-            if world != World::Tree {
+            if kind != RunKind::Tree {
                 setup.window_ns /= 4;
             }
         }
-        if let Some(keys) = self.keys.filter(|_| setup.keys > 0) {
+        if let Some(keys) = self.keys.filter(|_| kind.has_keys() && setup.keys > 0) {
             setup.load(keys);
         }
         setup
     }
 
     /// Returns the differences from the setting of the experiment's file.
-    pub(crate) fn deviations(self, world: World) -> Vec<String> {
+    pub(crate) fn deviations(self, kind: RunKind) -> Vec<String> {
         let mut deviations = Vec::new();
         if self.quick {
-            deviations.push(match world {
-                World::Tree => "a sixth of the operations".to_owned(),
-                World::Locks | World::Writes | World::Reads => "a quarter of the time".to_owned(),
-                World::Leaves => "a sixth of the tables".to_owned(),
+            deviations.push(match kind {
+                RunKind::Tree => "a sixth of the operations".to_owned(),
+                RunKind::Locks | RunKind::Writes | RunKind::Reads => "a quarter of the time".to_owned(),
+                RunKind::Leaves => "a sixth of the tables".to_owned(),
             });
         }
-        if let Some(keys) = self.keys.filter(|_| world == World::Tree) {
-            deviations.push(format!("{} keys", super::facts::count(keys)));
+        if let Some(keys) = self.keys.filter(|_| kind.has_keys()) {
+            let name = if kind == RunKind::Reads { "blocks" } else { "keys" };
+            deviations.push(format!("{} {name}", super::facts::count(keys)));
         }
         if self.seeds < SEEDS {
             let plural = if self.seeds == 1 { "" } else { "s" };
@@ -76,7 +77,7 @@ impl Effort {
 /// One run.
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
-    pub(crate) world: World,
+    pub(crate) kind: RunKind,
     pub(crate) panel: String,
     pub(crate) series: String,
     /// The value of the panel's dial.
@@ -99,11 +100,11 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// Adds the busiest resource of a testbed since its beginning, and the bound that it sets.
-    pub(crate) fn with_busiest(mut self, sim: &Sim, beginning: &BusyTimes) -> Self {
+    /// Adds the resource of the testbed that is busiest while operations are counted, and the bound that it sets.
+    /// Without a counted operation, there is no such bound.
+    pub(crate) fn with_busiest(mut self, window: &Window) -> Self {
         let mops = self.metrics.get(&Metric::Mops).copied();
-        if let (Some(busy), Some(mops)) = (sim.busy().since(beginning).first(), mops) {
-            let share = busy.ns as f64 / sim.now().0.max(1) as f64;
+        if let (Some((busy, share)), Some(mops)) = (window.busiest(), mops.filter(|mops| *mops > 0.0)) {
             self.metrics.insert(Metric::BoundMops, mops / share);
             self.metrics.insert(Metric::OfBound, 100.0 * share);
             self.busiest = Some(busy.to_string());
@@ -123,17 +124,17 @@ pub(crate) struct Sample {
     pub(crate) figures: Figures,
 }
 
-/// Checks that a world has this series.
+/// Checks that a kind of run has this series.
 ///
 /// # Errors
-/// Returns a message that names the series if the world does not have it.
-pub(crate) fn check_series(registry: &Registry, world: World, series: &str) -> Result<(), String> {
-    match world {
-        World::Tree => registry.series(series).map(drop).map_err(|e| e.to_string()),
-        World::Locks => series.parse::<LockWay>().map(drop),
-        World::Writes => series.parse::<Direction>().map(drop),
-        World::Reads => series.parse::<Access>().map(drop),
-        World::Leaves => series.parse::<LeafKind>().map(drop),
+/// Returns a message that names the series if the kind of run does not have it.
+pub(crate) fn check_series(registry: &Registry, kind: RunKind, series: &str) -> Result<(), String> {
+    match kind {
+        RunKind::Tree => registry.series(series).map(drop).map_err(|e| e.to_string()),
+        RunKind::Locks => series.parse::<LockWay>().map(drop),
+        RunKind::Writes => series.parse::<Direction>().map(drop),
+        RunKind::Reads => series.parse::<Access>().map(drop),
+        RunKind::Leaves => series.parse::<LeafKind>().map(drop),
     }
 }
 
@@ -148,9 +149,9 @@ impl Case {
             for at in panel.places() {
                 for series in panel.all_series() {
                     let setup = experiment.resolve_for(panel, at, series)?;
-                    let setup = effort.applied(experiment.world, setup);
+                    let setup = effort.applied(experiment.kind, setup);
                     cases.extend((1..=effort.seeds).map(|seed| Self {
-                        world: experiment.world,
+                        kind: experiment.kind,
                         panel: panel.name.clone(),
                         series: series.clone(),
                         at,
@@ -163,35 +164,35 @@ impl Case {
         Ok(cases)
     }
 
-    /// Returns the point that measures the case, if its world has a tree.
+    /// Returns the point that measures the case, if the case has a tree.
     ///
     /// # Errors
     /// Returns [`RunError`] if no index has this series, or if the setup is incomplete.
     fn point(&self, registry: &Registry) -> Result<Option<Point>, RunError> {
-        match self.world {
-            World::Tree => tree::point(registry, &self.series, &self.setup, self.seed).map(Some),
-            World::Locks | World::Writes | World::Reads | World::Leaves => Ok(None),
+        match self.kind {
+            RunKind::Tree => tree::point(registry, &self.series, &self.setup, self.seed).map(Some),
+            RunKind::Locks | RunKind::Writes | RunKind::Reads | RunKind::Leaves => Ok(None),
         }
     }
 
     /// Runs a case without a tree.
     ///
     /// # Errors
-    /// Returns [`RunError`] if the world cannot be built or a verb fails.
+    /// Returns [`RunError`] if the testbed cannot be built or a verb fails.
     fn without_tree(&self) -> Result<Figures, RunError> {
-        match self.world {
-            World::Tree => Err(RunError::Bad("a tree was not measured".to_owned())),
-            World::Locks => locks::run(&self.series, &self.setup, self.seed),
-            World::Writes => writes::run(&self.series, &self.setup, self.seed),
-            World::Reads => reads::run(&self.series, &self.setup, self.seed),
-            World::Leaves => leaves::run(&self.series, &self.setup, self.seed),
+        match self.kind {
+            RunKind::Tree => Err(RunError::Bad("a tree was not measured".to_owned())),
+            RunKind::Locks => locks::run(&self.series, &self.setup, self.seed),
+            RunKind::Writes => writes::run(&self.series, &self.setup, self.seed),
+            RunKind::Reads => reads::run(&self.series, &self.setup, self.seed),
+            RunKind::Leaves => leaves::run(&self.series, &self.setup, self.seed),
         }
     }
 
     /// Returns a key that is equal for runs that do the same, even if they belong to different figures. Such runs have
     /// equal results.
     fn key(&self) -> String {
-        format!("{:?} {} {} {:?}", self.world, self.series, self.seed, self.setup)
+        format!("{:?} {} {} {:?}", self.kind, self.series, self.seed, self.setup)
     }
 
     fn sample(&self, figures: Figures) -> Sample {

@@ -6,7 +6,7 @@ use dm_bench::report::figure;
 use dm_bench::report::page::{self, Axis, Datum, Form, Scale, Series, Source, slug};
 
 use super::cases::Sample;
-use super::experiment::{At, Chart, Claim, Experiment, Kind, Panel, Place, World};
+use super::experiment::{At, Chart, Claim, Experiment, Kind, Panel, Place, RunKind};
 use super::grade::Spread;
 use super::leaves::LeafKind;
 use super::locks::LockWay;
@@ -38,12 +38,12 @@ pub(crate) fn panel_id(experiment: &Experiment, panel: &Panel) -> String {
 
 /// Returns a series' name in the words of the papers.
 pub(crate) fn series_title<'a>(experiment: &Experiment, series: &'a str, registry: &'a Registry) -> &'a str {
-    match experiment.world {
-        World::Tree => registry.series_title(series),
-        World::Locks => series.parse().map_or(series, |way: LockWay| way.title()),
-        World::Writes => series,
-        World::Reads => series.parse().map_or(series, |access: Access| access.title()),
-        World::Leaves => series.parse().map_or(series, |kind: LeafKind| kind.title()),
+    match experiment.kind {
+        RunKind::Tree => registry.series_title(series),
+        RunKind::Locks => series.parse().map_or(series, |way: LockWay| way.title()),
+        RunKind::Writes => series,
+        RunKind::Reads => series.parse().map_or(series, |access: Access| access.title()),
+        RunKind::Leaves => series.parse().map_or(series, |kind: LeafKind| kind.title()),
     }
 }
 

@@ -37,7 +37,8 @@ pub(crate) fn document(runs: &[Run], tally: &[(String, Tally)], commit: &str) ->
         text += "\nSome constants of the model were fitted to a paper's figures. The experiments whose tables have a column \
                  \"without this paper's fits\" ran once more, with one seed. There, each such constant had the value that \
                  another paper's figures give it. A constant without another source kept its value; each section names \
-                 these. A claim that such a run leaves open does not stand.\n\n";
+                 these. A claim that such a run leaves open does not stand. The table leaves out \
+                 experiments that did not run at their own setting.\n\n";
         head(&mut text, "paper", &WITHOUT_FITS);
         for (name, counts) in papers {
             let counts = counts.map(|count| count.to_string());
@@ -87,7 +88,7 @@ pub(crate) fn document(runs: &[Run], tally: &[(String, Tally)], commit: &str) ->
 pub(crate) fn section(experiment: &Experiment, record: &Record) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "{}.\n", facts::of(experiment, record.effort).join("; "));
-    let deviations = record.effort.deviations(experiment.world);
+    let deviations = record.effort.deviations(experiment.kind);
     if !deviations.is_empty() {
         let _ = writeln!(
             text,
@@ -96,7 +97,7 @@ pub(crate) fn section(experiment: &Experiment, record: &Record) -> String {
         );
     }
     let mut columns = vec!["paper", "model", "over seeds", "off", "grade"];
-    if !record.left_out.is_empty() {
+    if record.leaves_out() {
         let _ = writeln!(text, "{}\n", terminal::replaced(experiment));
         columns.push("without this paper's fits");
     }
@@ -114,7 +115,7 @@ pub(crate) fn section(experiment: &Experiment, record: &Record) -> String {
             terminal::off(outcome),
             outcome.words(),
         ];
-        if !record.left_out.is_empty() {
+        if record.leaves_out() {
             cells.push(terminal::left_out(record, outcome));
         }
         cells.push(outcome.why().unwrap_or_default().to_owned());

@@ -6,6 +6,7 @@ use std::fmt;
 use dm_bench::Registry;
 use serde::{Deserialize, Serialize};
 
+use super::constants::others_for;
 use super::metric::Metric;
 use super::setup::{Dial, Resolved, Setup};
 
@@ -22,7 +23,9 @@ pub(crate) struct Experiment {
     pub(crate) title: String,
     /// The content of the figure, in one or two sentences.
     pub(crate) about: String,
-    pub(crate) world: World,
+    /// The kind of run. Its key in a file is `world`, which stays because users have files of their own.
+    #[serde(rename = "world")]
+    pub(crate) kind: RunKind,
     /// The differences between this run and the paper's run.
     #[serde(default)]
     pub(crate) differs: Vec<String>,
@@ -36,7 +39,7 @@ pub(crate) struct Experiment {
 /// The kind of run that an experiment makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum World {
+pub(crate) enum RunKind {
     /// A whole tree. Series are variants of an index.
     Tree,
     /// Locks without a tree. Series are kinds of locking.
@@ -47,6 +50,18 @@ pub(crate) enum World {
     Reads,
     /// Leaves in one process, without a network. Series are kinds of leaves.
     Leaves,
+}
+
+impl RunKind {
+    /// Returns whether the run uses the simulated network, so that the constants of the cost model matter.
+    pub(crate) fn has_network(self) -> bool {
+        self != Self::Leaves
+    }
+
+    /// Returns whether the run depends on the setup's number of keys. In runs of READs, the keys are the blocks.
+    pub(crate) fn has_keys(self) -> bool {
+        matches!(self, Self::Tree | Self::Reads)
+    }
 }
 
 /// A part of a figure, which compares several series, usually while one parameter varies.
@@ -270,6 +285,12 @@ impl Experiment {
         self.paper.split(' ').next().unwrap_or_default()
     }
 
+    /// Returns whether the experiment can run without the fits to its own paper's figures: it has a network, and
+    /// another paper gives a value for at least one of these fits.
+    pub(crate) fn can_leave_out(&self) -> bool {
+        self.kind.has_network() && !others_for(self.paper()).0.is_empty()
+    }
+
     pub(crate) fn panel(&self, name: &str) -> Option<&Panel> {
         self.panels.iter().find(|panel| panel.name == name)
     }
@@ -300,8 +321,8 @@ impl Experiment {
 
     fn resolve_over(&self, panel: &Panel, at: Option<f64>, own: &Setup) -> Result<Resolved, ExperimentError> {
         let dial = panel.over.as_ref().map(|over| &over.dial);
-        let base = match self.world {
-            World::Leaves => Setup::without_network(),
+        let base = match self.kind {
+            RunKind::Leaves => Setup::without_network(),
             _ => Setup::default(),
         };
         let merged = base.overlaid(&self.setup).overlaid(&panel.setup).overlaid(own);
@@ -325,7 +346,7 @@ impl Experiment {
     pub(crate) fn check_series(&self, registry: &Registry) -> Result<(), ExperimentError> {
         let mut all = self.panels.iter().flat_map(Panel::all_series);
         all.try_for_each(|series| {
-            super::cases::check_series(registry, self.world, series).map_err(|why| self.wrong(why))
+            super::cases::check_series(registry, self.kind, series).map_err(|why| self.wrong(why))
         })
     }
 

@@ -4,7 +4,7 @@ use dm_index::Fill;
 use dm_workload::{Distribution, hottest_share};
 
 use super::cases::Effort;
-use super::experiment::{Experiment, Panel, World};
+use super::experiment::{Experiment, Panel, RunKind};
 use super::setup::{Dial, Resolved};
 use dm_bench::report::figure;
 
@@ -51,7 +51,7 @@ pub(crate) fn of(experiment: &Experiment, effort: Effort) -> Vec<String> {
 fn of_panel(experiment: &Experiment, panel: &Panel, effort: Effort) -> Option<Vec<String>> {
     let at = panel.places().next().flatten();
     let dial = panel.over.as_ref().map(|over| &over.dial);
-    let describe = |setup| words(experiment.world, &effort.applied(experiment.world, setup), dial);
+    let describe = |setup| words(experiment.kind, &effort.applied(experiment.kind, setup), dial);
     let mut facts = describe(experiment.resolve(panel, at).ok()?);
     let common = facts.clone();
     for series in panel.own.keys() {
@@ -67,7 +67,7 @@ fn of_panel(experiment: &Experiment, panel: &Panel, effort: Effort) -> Option<Ve
 }
 
 /// Describes a setup, without the setting of the dial.
-fn words(world: World, r: &Resolved, dial: Option<&Dial>) -> Vec<String> {
+fn words(kind: RunKind, r: &Resolved, dial: Option<&Dial>) -> Vec<String> {
     let place = if r.colocated {
         "on the same machines"
     } else {
@@ -89,8 +89,8 @@ fn words(world: World, r: &Resolved, dial: Option<&Dial>) -> Vec<String> {
     if r.coroutines > 1 && dial != Some(&Dial::Coroutines) {
         facts.push(format!("{} coroutines a thread", r.coroutines));
     }
-    match world {
-        World::Tree => {
+    match kind {
+        RunKind::Tree => {
             let like = if r.addresses { " like mail addresses" } else { "" };
             facts.push(match dial {
                 Some(Dial::KeyBytes) => format!("{} keys, values of {} bytes", count(r.keys), r.value_bytes),
@@ -136,7 +136,7 @@ fn words(world: World, r: &Resolved, dial: Option<&Dial>) -> Vec<String> {
                 ));
             }
         }
-        World::Locks => {
+        RunKind::Locks => {
             facts.push(format!("{} locks", count(u64::from(r.locks))));
             if dial != Some(&Dial::Skew) {
                 facts.push(skew(r, dial));
@@ -146,18 +146,18 @@ fn words(world: World, r: &Resolved, dial: Option<&Dial>) -> Vec<String> {
                 r.window_ns as f64 / 1e6
             ));
         }
-        World::Writes => facts.push(format!(
+        RunKind::Writes => facts.push(format!(
             "{} µs of virtual time, a quarter to warm up",
             r.window_ns / 1000
         )),
-        World::Reads => {
+        RunKind::Reads => {
             facts.push(format!("{} blocks, {}", count(r.keys), skew(r, dial)));
             facts.push(format!(
                 "{} µs of virtual time, a quarter to warm up",
                 r.window_ns / 1000
             ));
         }
-        World::Leaves => return of_leaves(r, dial),
+        RunKind::Leaves => return of_leaves(r, dial),
     }
     facts
 }

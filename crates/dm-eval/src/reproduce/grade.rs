@@ -530,7 +530,7 @@ impl Reading<'_> {
 #[cfg(test)]
 mod tests {
     use super::super::cases::Figures;
-    use super::super::experiment::{Over, World};
+    use super::super::experiment::{Over, RunKind};
     use super::super::setup::{Dial, Setup};
     use super::*;
 
@@ -588,7 +588,7 @@ mod tests {
             figure: String::new(),
             title: String::new(),
             about: String::new(),
-            world: World::Tree,
+            kind: RunKind::Tree,
             differs: Vec::new(),
             setup: Setup::default(),
             panels: vec![panel],

@@ -5,14 +5,15 @@ use std::rc::Rc;
 use std::str::FromStr;
 
 use dm_lock::{GlobalLockTable, Local, LockError, LockId, LockOptions, LockPlace, Locks, ReleaseBy};
-use dm_sim::{BusyTimes, Endpoint, RunEnd, Sim};
-use dm_verbs::{Env, Nanos, NodeId, Place, RemotePtr};
+use dm_sim::{Endpoint, RunEnd, Sim};
+use dm_verbs::{Env, NodeId, Place, RemotePtr};
 use dm_workload::{OpStream, Workload};
 use hdrhistogram::Histogram;
 
 use super::cases::Figures;
 use super::metric::Metric;
 use super::setup::Resolved;
+use super::window::Window;
 use dm_bench::RunError;
 
 /// A kind of locking.
@@ -119,8 +120,7 @@ fn addresses(table: &GlobalLockTable) -> Vec<RemotePtr> {
 
 /// The counts of the clients within the measured time.
 struct Seen {
-    from: Nanos,
-    to: Nanos,
+    window: Window,
     latency: RefCell<Histogram<u64>>,
     failed: Cell<Option<LockError>>,
 }
@@ -139,7 +139,6 @@ pub(crate) fn run(series: &str, setup: &Resolved, seed: u64) -> Result<Figures, 
         .seed(seed)
         .build()
         .map_err(|e| bad(&e))?;
-    let beginning = sim.busy();
     let table = way.table(setup.locks);
     let addresses: Rc<[RemotePtr]> = addresses(&table).into();
     let clients = setup.clients * setup.coroutines;
@@ -152,8 +151,7 @@ pub(crate) fn run(series: &str, setup: &Resolved, seed: u64) -> Result<Figures, 
         .plan()
         .map_err(|e| bad(&e))?;
     let seen = Rc::new(Seen {
-        from: Nanos(setup.window_ns / 4),
-        to: Nanos(setup.window_ns),
+        window: Window::new(&sim, setup.window_ns),
         latency: RefCell::new(Histogram::new(3).map_err(|e| bad(&e))?),
         failed: Cell::new(None),
     });
@@ -174,13 +172,13 @@ pub(crate) fn run(series: &str, setup: &Resolved, seed: u64) -> Result<Figures, 
     if let Some(e) = seen.failed.get() {
         return Err(bad(&e));
     }
-    Ok(figures(&sim, &beginning, &seen))
+    Ok(figures(&sim, &seen))
 }
 
 async fn client_loop(v: Endpoint, stream: OpStream, locks: Rc<Locks>, at: Rc<[RemotePtr]>, seen: Rc<Seen>) {
     for op in stream {
         let began = v.now();
-        if began >= seen.to {
+        if !seen.window.lets_begin(began) {
             return;
         }
         // A key of the stream is below the number of loaded keys, which is the number of locks.
@@ -194,7 +192,7 @@ async fn client_loop(v: Endpoint, stream: OpStream, locks: Rc<Locks>, at: Rc<[Re
             return;
         }
         let ended = v.now();
-        if ended >= seen.from && ended < seen.to {
+        if ended >= seen.window.from && ended < seen.window.to {
             let took = (ended - began).0;
             seen.latency
                 .borrow_mut()
@@ -204,7 +202,7 @@ async fn client_loop(v: Endpoint, stream: OpStream, locks: Rc<Locks>, at: Rc<[Re
     }
 }
 
-fn figures(sim: &Sim, beginning: &BusyTimes, seen: &Seen) -> Figures {
+fn figures(sim: &Sim, seen: &Seen) -> Figures {
     let (latency, meter) = (seen.latency.borrow(), sim.meter());
     let micros = |q| latency.value_at_quantile(q) as f64 / 1e3;
     // The meter counts attempts from the start, but `Seen` counts locks only within the measured time. So the meter's
@@ -213,7 +211,7 @@ fn figures(sim: &Sim, beginning: &BusyTimes, seen: &Seen) -> Figures {
     let metrics = [
         (
             Metric::Mops,
-            latency.len() as f64 * 1e3 / (seen.to - seen.from).0 as f64,
+            latency.len() as f64 * 1e3 / (seen.window.to - seen.window.from).0 as f64,
         ),
         (Metric::P50, micros(0.5)),
         (Metric::P90, micros(0.9)),
@@ -226,7 +224,7 @@ fn figures(sim: &Sim, beginning: &BusyTimes, seen: &Seen) -> Figures {
         metrics: metrics.into_iter().collect(),
         ..Figures::default()
     }
-    .with_busiest(sim, beginning)
+    .with_busiest(&seen.window)
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 macro_rules! metrics {
     ($($(#[$doc:meta])* $name:ident, $label:literal, $unit:literal;)*) => {
-        /// A figure of a run. Throughputs, latencies and figures of single write operations do not include the warm-up.
-        /// Counts of verbs, retries and cache accesses do.
+        /// A figure of a run. Throughputs, latencies, busy shares and figures of single write operations do not include
+        /// the warm-up. Counts of verbs, retries, handovers and cache accesses do.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(rename_all = "kebab-case")]
         pub(crate) enum Metric { $($(#[$doc])* $name,)* }
@@ -63,7 +63,7 @@ metrics! {
     P99, "p99 latency", "µs";
     /// Failed attempts to lock per operation.
     LockRetries, "failed CAS per operation", "";
-    /// Share of locks that a client got by handover.
+    /// Handovers as a share of the locks that were taken, or as a share of a tree's write operations.
     Handovers, "locks handed over", "%";
     /// READs repeated because they were torn, per million operations.
     TornReads, "torn READs per million operations", "";

@@ -26,6 +26,7 @@ mod tables;
 mod tally;
 mod terminal;
 mod tree;
+mod window;
 mod writes;
 
 use std::fs;
@@ -37,7 +38,7 @@ use clap::Args;
 use dm_bench::{Origin, Output, Place, Registry};
 
 use self::cases::{Case, Effort, Memory};
-use self::experiment::{Experiment, World};
+use self::experiment::{Experiment, RunKind};
 use self::record::Record;
 
 /// The ending of an experiment file's name.
@@ -64,12 +65,13 @@ pub struct Reproduce {
     /// come from a sixth of the samples; LOAD splits fewer leaves.
     #[arg(long)]
     pub quick: bool,
-    /// Load this many keys instead; the cache sizes change in proportion, the Zipf ranks do not. No claim about a tree
-    /// is graded then.
+    /// Load this many keys instead, or READ this many blocks; the cache sizes change in proportion, the Zipf ranks do
+    /// not. No claim about a tree or about READs is graded then.
     #[arg(long, value_parser = dm_bench::count)]
     pub keys: Option<u64>,
     /// Also run the graded claims with one seed, and with values from other papers instead of the constants that were
-    /// fitted to the same paper's figures, as far as other papers have such values.
+    /// fitted to the same paper's figures, as far as other papers have such values. The option has no effect on an
+    /// experiment without a network, or if no other paper has such a value.
     #[arg(long)]
     pub leave_one_out: bool,
     /// Also vary each of the 11 fitted constants by -20 % and +20 %, with one seed. This makes 22 times the runs of one
@@ -126,6 +128,9 @@ pub fn perform(asked: &Reproduce, output: &Output, registry: &Registry) -> io::R
             )?;
         } else {
             show(experiment, &record)?;
+            if asked.leave_one_out && !record.leaves_out() {
+                writeln!(io::stdout(), "{}", terminal::nothing_to_leave_out(experiment))?;
+            }
         }
         record.write(&output.out)?;
         if !output.no_plot {
@@ -266,7 +271,7 @@ fn run(
             known.join(", ")
         )));
     }
-    let way = command(&experiment.name, asked, &effort);
+    let way = command(experiment, asked, &effort);
     let earlier = earlier.filter(|record| {
         let rest = record.command.strip_prefix(&way);
         let same_way = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(PANEL));
@@ -284,13 +289,11 @@ fn run(
     let chosen = experiment.only(wanted);
     let cases = Case::all(&chosen, effort).map_err(io::Error::other)?;
     samples.extend(cases::run_all(&experiment.name, &cases, registry, memory, place)?);
-    // The constants of the RNIC matter only if there is a network.
-    let has_network = experiment.world != World::Leaves;
-    let sensitivity = match asked.sensitivity && has_network {
+    let sensitivity = match asked.sensitivity && experiment.kind.has_network() {
         true => sensitivity::study(&chosen, effort, registry, memory, place)?,
         false => Vec::new(),
     };
-    if asked.leave_one_out && has_network {
+    if asked.leave_one_out && experiment.can_leave_out() {
         left_out.extend(sensitivity::leave_out(&chosen, effort, registry, memory, place)?);
     }
     let mut record = Record {
@@ -316,7 +319,7 @@ fn run(
             record.command += &format!("{PANEL}{:?}", panel.name);
         }
     }
-    record.outcomes = grade::grade(&part, &record.samples, &effort.deviations(experiment.world));
+    record.outcomes = grade::grade(&part, &record.samples, &effort.deviations(experiment.kind));
     Ok(record)
 }
 
@@ -324,8 +327,8 @@ fn run(
 const PANEL: &str = " --panel ";
 
 /// Returns the command that runs the whole experiment with these arguments.
-fn command(name: &str, asked: &Reproduce, effort: &Effort) -> String {
-    let mut command = format!("dmkit reproduce {name}");
+fn command(experiment: &Experiment, asked: &Reproduce, effort: &Effort) -> String {
+    let mut command = format!("dmkit reproduce {}", experiment.name);
     if effort.quick {
         command += " --quick";
     }
@@ -335,7 +338,7 @@ fn command(name: &str, asked: &Reproduce, effort: &Effort) -> String {
     if asked.seeds.is_some() {
         command += &format!(" --seeds {}", effort.seeds);
     }
-    if asked.leave_one_out {
+    if asked.leave_one_out && experiment.can_leave_out() {
         command += record::LEAVE_ONE_OUT;
     }
     command
@@ -349,12 +352,12 @@ fn show(experiment: &Experiment, record: &Record) -> io::Result<()> {
         experiment.paper, experiment.figure, experiment.title
     )?;
     writeln!(out, "{}", facts::of(experiment, record.effort).join("; "))?;
-    let source = match experiment.world {
-        World::Leaves => "counts of bytes and of entries",
+    let source = match experiment.kind {
+        RunKind::Leaves => "counts of bytes and of entries",
         _ => "a model of the NICs, not a measurement",
     };
     writeln!(out, "{}; {:.0} s; {source}", record.command, record.seconds)?;
-    let deviations = record.effort.deviations(experiment.world);
+    let deviations = record.effort.deviations(experiment.kind);
     if !deviations.is_empty() {
         writeln!(
             out,

@@ -214,7 +214,7 @@ fn row(html: &mut String, (experiment, record): &Run, o: &Outcome) {
         let _ = write!(html, "<span class=\"why\">{}</span>", escaped(why));
     }
     *html += "</td>";
-    if !record.left_out.is_empty() {
+    if record.leaves_out() {
         let _ = write!(html, "<td>{}</td>", terminal::left_out(record, o));
     }
     *html += "</tr>";
@@ -242,7 +242,7 @@ fn section(html: &mut String, run: &Run, registry: &Registry) {
         escaped(&record.name),
         escaped(&facts::of(experiment, record.effort).join("; ")),
     );
-    let deviations = record.effort.deviations(experiment.world);
+    let deviations = record.effort.deviations(experiment.kind);
     if !deviations.is_empty() {
         let _ = write!(
             html,
@@ -250,7 +250,7 @@ fn section(html: &mut String, run: &Run, registry: &Registry) {
             escaped(&deviations.join(", "))
         );
     }
-    if !record.left_out.is_empty() {
+    if record.leaves_out() {
         let _ = write!(
             html,
             "<p class=\"facts\">{}</p>",
@@ -281,7 +281,7 @@ fn section(html: &mut String, run: &Run, registry: &Registry) {
         *html += "</div>";
     }
     let mut words = vec!["grade, and why"];
-    if !record.left_out.is_empty() {
+    if record.leaves_out() {
         words.push("without this paper's fits");
     }
     let title = format!("Claims of {}, {}", experiment.paper(), experiment.figure_name());
@@ -344,8 +344,8 @@ fn sensitivity(html: &mut String, turns: &[Turn]) {
     let flips = turns.iter().filter(|t| t.flips()).count();
     let _ = write!(
         html,
-        "</tbody></table></div><p class=\"facts\">{flips} of {} turns change a grade (marked). Constants that move no \
-         figure by 5 % have no column.</p>",
+        "</tbody></table></div><p class=\"facts\">{flips} of {} turns change a grade (marked). A constant has a \
+         column only if it changes a grade, or changes a figure by at least 5 %.</p>",
         turns.len()
     );
 }
@@ -353,7 +353,7 @@ fn sensitivity(html: &mut String, turns: &[Turn]) {
 fn matters(turns: &[Turn], constant: &str) -> bool {
     turns
         .iter()
-        .any(|t| t.constant == constant && (t.flips() || t.change().abs() >= 0.05))
+        .any(|t| t.constant == constant && (t.flips() || t.moves()))
 }
 
 fn constants(html: &mut String) {
@@ -424,6 +424,38 @@ mod tests {
             }],
             left_out: Vec::new(),
         }
+    }
+
+    /// A constant has a column if it changes a grade, or if it changes a figure by at least 5 %.
+    #[test]
+    fn constants_that_matter_have_a_column() {
+        let turn = |constant: &str, turned, turned_grade| Turn {
+            constant: constant.to_owned(),
+            factor: 1.2,
+            panel: "a".to_owned(),
+            what: "w".to_owned(),
+            plain: 1.0,
+            turned,
+            plain_grade: Grade::Reproduced,
+            turned_grade,
+        };
+        let turns = [
+            turn("flips", 1.01, Grade::Missed),
+            turn("moves", 1.06, Grade::Reproduced),
+            turn("neither", 1.02, Grade::Reproduced),
+        ];
+        let mut html = String::new();
+        sensitivity(&mut html, &turns);
+        let has = |constant: &str| html.contains(&format!(">{constant}</th>"));
+        assert_eq!(["flips", "moves", "neither"].map(has), [true, true, false]);
+        let rule = "A constant has a column only if it changes a grade, or changes a figure by at least 5 %.";
+        assert!(html.contains(rule), "{html}");
+        let text = terminal::sensitivity(&turns);
+        assert!(text.contains("1 of 3 figures change by 5 % or more"), "{text}");
+        assert!(
+            text.contains("flips") && text.contains("moves") && !text.contains("neither"),
+            "{text}"
+        );
     }
 
     /// The page loads no other file, every experiment has a section and its command, and every claim has a row.

@@ -13,6 +13,7 @@ use dm_workload::Workload;
 use super::cases::Figures;
 use super::metric::Metric;
 use super::setup::Resolved;
+use super::window::Window;
 
 /// The verbs of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,7 +146,6 @@ pub(crate) fn run(series: &str, setup: &Resolved, seed: u64) -> Result<Figures, 
         .seed(seed)
         .build()
         .map_err(|e| bad(&e))?;
-    let beginning = sim.busy();
     let clients = setup.clients * setup.coroutines;
     let reads = "c".parse().map_err(|e| bad(&e))?;
     // The key numbers of the stream select the block. The stream has more operations than the measured time allows.
@@ -155,15 +155,17 @@ pub(crate) fn run(series: &str, setup: &Resolved, seed: u64) -> Result<Figures, 
         .seed(seed)
         .plan()
         .map_err(|e| bad(&e))?;
-    let (from, to) = (Nanos(setup.window_ns / 4), Nanos(setup.window_ns));
+    let window = Rc::new(Window::new(&sim, setup.window_ns));
+    let (from, to) = (window.from, window.to);
     let (log, failed) = (Rc::new(RefCell::new(Vec::new())), Rc::new(Cell::new(None)));
     for client in 0..clients {
         let thread = client / setup.coroutines;
         let cn = (thread % u32::from(setup.compute_nodes)) as u16;
         let local = u16::try_from(thread / u32::from(setup.compute_nodes)).map_err(|e| bad(&e))?;
-        let (mut stream, log, failed) = (plan.client(client), log.clone(), failed.clone());
+        let (mut stream, window) = (plan.client(client), window.clone());
+        let (log, failed) = (log.clone(), failed.clone());
         sim.spawn(cn, local, async move |v| {
-            while v.now() < to {
+            while window.lets_begin(v.now()) {
                 let Some(block) = stream.next().map(|op| op.key) else {
                     return;
                 };
@@ -197,7 +199,7 @@ pub(crate) fn run(series: &str, setup: &Resolved, seed: u64) -> Result<Figures, 
         metrics: metrics.into_iter().collect(),
         ..Figures::default()
     }
-    .with_busiest(&sim, &beginning))
+    .with_busiest(&window))
 }
 
 #[cfg(test)]

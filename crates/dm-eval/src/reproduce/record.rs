@@ -58,7 +58,8 @@ impl Record {
         }
     }
 
-    /// Returns whether the experiment also ran without the fits to its own paper's figures.
+    /// Returns whether the experiment also ran without the fits to its own paper's figures. Such a run may leave all
+    /// claims open, so `left_out` may be empty then.
     pub(crate) fn leaves_out(&self) -> bool {
         self.command.contains(LEAVE_ONE_OUT)
     }

@@ -39,6 +39,11 @@ impl Turn {
     pub(crate) fn flips(&self) -> bool {
         self.plain_grade != self.turned_grade
     }
+
+    /// Returns whether the figure changes by at least 5 %.
+    pub(crate) fn moves(&self) -> bool {
+        self.change().abs() >= 0.05
+    }
 }
 
 /// A graded figure without the fits to its own paper's figures.

@@ -173,8 +173,8 @@ impl TryFrom<String> for Dial {
     }
 }
 
-/// A complete setup. The settings that all worlds need are present. Any other setting that the file lacks has its
-/// default, or is `None`.
+/// A complete setup. The settings that all kinds of runs need are present. Any other setting that the file lacks
+/// has its default, or is `None`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Resolved {
     pub(crate) model: CostModel,

@@ -1,8 +1,7 @@
 //! Counts the claims of the papers by their result: the first table of the page, of the summary and of the evidence.
 
 use super::catalogue::{self, Figure};
-use super::constants::others_for;
-use super::experiment::{Experiment, Kind, World};
+use super::experiment::{Experiment, Kind};
 use super::grade::{Grade, Outcome};
 use super::record::Record;
 
@@ -137,14 +136,11 @@ pub(crate) const WITHOUT_FITS: [&str; 4] = [
 ];
 
 /// Counts the claims of each paper in the experiments that also ran with the fits to figures of this paper replaced.
-/// Papers without such an experiment, or without a fit that could be replaced, are left out.
+/// Experiments that did not run at their own setting, and papers without any other such experiment, are left out.
 pub(crate) fn without_fits(runs: &[(Experiment, Record)]) -> Vec<(String, [usize; 4])> {
     let mut papers: Vec<(String, [usize; 4])> = Vec::new();
     let replaced = |(experiment, record): &&(Experiment, Record)| {
-        let graded = record.effort.deviations(experiment.world).is_empty();
-        // Without a network, no constant matters.
-        let again = record.leaves_out() && experiment.world != World::Leaves;
-        graded && again && !others_for(experiment.paper()).0.is_empty()
+        record.leaves_out() && record.effort.deviations(experiment.kind).is_empty()
     };
     for (experiment, record) in runs.iter().filter(replaced) {
         for outcome in record.outcomes.iter().filter(|outcome| outcome.is_claim()) {

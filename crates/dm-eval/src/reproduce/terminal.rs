@@ -13,7 +13,7 @@ use dm_bench::report::figure;
 /// Returns the table of an experiment's claims, with a note for each grade that needs one.
 pub(crate) fn claims(experiment: &Experiment, record: &Record) -> String {
     let mut headers = vec!["claim", "paper", "model", "over seeds", "off", "kind", "grade"];
-    if !record.left_out.is_empty() {
+    if record.leaves_out() {
         headers.push("without this paper's fits");
     }
     let mut table = plain_table(&headers);
@@ -41,7 +41,7 @@ pub(crate) fn claims(experiment: &Experiment, record: &Record) -> String {
                 false => String::new(),
             },
         ];
-        if !record.left_out.is_empty() {
+        if record.leaves_out() {
             cells.push(left_out(record, outcome));
         }
         table.add_row(cells);
@@ -55,7 +55,7 @@ pub(crate) fn claims(experiment: &Experiment, record: &Record) -> String {
     for (at, note) in (1..).zip(notes) {
         text += &format!("[{at}] {note}\n");
     }
-    if !record.left_out.is_empty() {
+    if record.leaves_out() {
         text += &replaced(experiment);
         text.push('\n');
     }
@@ -115,6 +115,18 @@ pub(crate) fn replaced(experiment: &Experiment) -> String {
     text
 }
 
+/// Returns a sentence that tells why `--leave-one-out` has no effect on an experiment.
+pub(crate) fn nothing_to_leave_out(experiment: &Experiment) -> String {
+    let why = match experiment.kind.has_network() {
+        true => format!(
+            "no other paper gives a value for a constant that was fitted to {}",
+            experiment.paper()
+        ),
+        false => "it has no network, so no fitted constant matters".to_owned(),
+    };
+    format!("--leave-one-out has no effect on {}: {why}.", experiment.name)
+}
+
 fn plain_table(headers: &[&str]) -> Table {
     let mut table = Table::new();
     table
@@ -132,10 +144,7 @@ fn trimmed(table: &Table) -> String {
 /// changes below 5 % that change no grade.
 pub(crate) fn sensitivity(turns: &[Turn]) -> String {
     let mut table = plain_table(&["constant", "by", "claim", "from", "to", "change", ""]);
-    let mut shown: Vec<&Turn> = turns
-        .iter()
-        .filter(|t| t.flips() || t.change().abs() >= 0.05)
-        .collect();
+    let mut shown: Vec<&Turn> = turns.iter().filter(|t| t.flips() || t.moves()).collect();
     shown.sort_by(|a, b| b.change().abs().total_cmp(&a.change().abs()));
     for turn in &shown {
         let flips = format!("{} → {}", turn.plain_grade.words(), turn.turned_grade.words());
@@ -153,7 +162,7 @@ pub(crate) fn sensitivity(turns: &[Turn]) -> String {
     format!(
         "{}{} of {} figures change by 5 % or more with a constant turned by 20 %; {flips} grades change\n",
         trimmed(&table),
-        shown.len(),
+        turns.iter().filter(|t| t.moves()).count(),
         turns.len()
     )
 }

@@ -1,4 +1,4 @@
-//! Tests the way from a file to graded claims, with a small real run of each world.
+//! Tests the way from a file to graded claims, with a small real run of each kind.
 
 use dm_shipped::shipped;
 
@@ -253,6 +253,120 @@ fn writes_are_bound_by_messages_then_by_the_link() {
     assert!(rate(8.0, metric::Metric::Mops) > 50.0);
     let link = rate(1024.0, metric::Metric::GbytesPerS);
     assert!((10.0..12.5).contains(&link), "{link} GB/s of 12.5");
+}
+
+/// Returns the experiment with only the last place of its first panel's dial.
+fn last_point(name: &str) -> Experiment {
+    let mut e = tiny(name);
+    if let Some(over) = &mut e.panels[0].over {
+        over.at = over.at.split_off(over.at.len() - 1);
+    }
+    e
+}
+
+/// In these runs, the queue of the busiest resource is never empty while operations are counted. But before that, the
+/// first requests have not arrived yet, and at the end the last responses are on their way. A stall by an atomic is added
+/// as a whole, so the share of the locks' run has an error of one stall.
+#[test]
+fn busy_shares_of_runs_without_a_tree_are_those_of_the_counted_time() {
+    for (name, error) in [("sherman-2", 7.0), ("sherman-3", 1.0), ("smart-5cd", 1.0)] {
+        let mut e = last_point(name);
+        e.panels[0].setup.window_ms = Some(0.04);
+        e.panels[0].series.truncate(1);
+        e.panels[0].extra.clear();
+        e.claims.clear();
+        let record = run_whole(&e, &asked());
+        let share = record.samples[0].figures.metrics[&metric::Metric::OfBound];
+        assert!((share - 100.0).abs() < error, "{name}: {share}");
+    }
+}
+
+/// The number of blocks decides how often clients access the same one, as the number of keys does in a tree. Other runs
+/// do not use this number, so `--keys` changes nothing in them.
+#[test]
+fn reads_of_another_number_of_blocks_are_not_graded() {
+    let asked = Reproduce {
+        seeds: None,
+        keys: Some(1_000),
+        ..asked()
+    };
+    let record = run_whole(&last_point("smart-5cd"), &asked);
+    let outcome = &record.outcomes[0];
+    assert!(
+        outcome.grade == grade::Grade::NotGraded && outcome.at_this_setting.is_some(),
+        "{outcome:?}"
+    );
+    assert!(
+        outcome.note.as_ref().unwrap().contains("own setting: 1 k blocks"),
+        "{outcome:?}"
+    );
+    let mut setup = small("smart-5cd")
+        .resolve(&tiny("smart-5cd").panels[0], None)
+        .unwrap();
+    setup.keys = 20_000;
+    for (kind, deviation) in [
+        (RunKind::Tree, Some("1 k keys")),
+        (RunKind::Reads, Some("1 k blocks")),
+        (RunKind::Locks, None),
+        (RunKind::Writes, None),
+        (RunKind::Leaves, None),
+    ] {
+        let changes = record.effort.applied(kind, setup.clone()) != setup;
+        let deviations = record.effort.deviations(kind);
+        assert_eq!(deviations.first().map(String::as_str), deviation, "{kind:?}");
+        assert_eq!(changes, deviation.is_some(), "{kind:?}");
+    }
+}
+
+/// An experiment is counted among those without the fits to their paper exactly if its claims have a column for the
+/// grades without these fits. This holds even if that run leaves all claims open, as it does for Sherman's Fig. 2.
+#[test]
+fn experiments_without_fits_are_counted_and_have_a_column() {
+    const COLUMN: &str = "without this paper's fits";
+    let asked = Reproduce {
+        leave_one_out: true,
+        ..asked()
+    };
+    let effort = Effort {
+        seeds: 3,
+        quick: false,
+        keys: None,
+    };
+    let record = |e: &Experiment| Record {
+        name: e.name.clone(),
+        command: command(e, &asked, &effort),
+        effort,
+        commit: String::new(),
+        seconds: 0.0,
+        panels: e.panels.iter().map(|panel| panel.name.clone()).collect(),
+        samples: Vec::new(),
+        outcomes: grade::grade(e, &[], &[]),
+        sensitivity: Vec::new(),
+        left_out: Vec::new(),
+    };
+    for e in experiment::all().unwrap() {
+        let record = record(&e);
+        let run = [(e.clone(), record.clone())];
+        let is_counted = !tally::without_fits(&run).is_empty();
+        // CHIME's Fig. 16 has no network, and no other paper replaces a constant for Dolphin's.
+        for (name, expected) in [("sherman-2", true), ("chime-16", false), ("dolphin-7", false)] {
+            assert!(e.name != name || is_counted == expected, "{name}");
+        }
+        let page = page::page(&run, &[], &shipped());
+        for text in [
+            evidence::section(&e, &record),
+            terminal::claims(&e, &record),
+            page,
+        ] {
+            assert_eq!(text.contains(COLUMN), is_counted, "{}", e.name);
+        }
+        let reason = terminal::nothing_to_leave_out(&e);
+        assert_eq!(
+            reason.contains("no network"),
+            e.kind == RunKind::Leaves,
+            "{reason}"
+        );
+    }
 }
 
 /// Every claim about leaves and about READs gets a figure, at the point that it names.

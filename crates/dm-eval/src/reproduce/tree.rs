@@ -141,7 +141,7 @@ pub(crate) fn figures(point: &Point, m: &Measured) -> Result<Figures, RunError> 
             (Metric::TripsP99, w.round_trips.value_at_quantile(0.99) as f64),
             (Metric::WriteBytes, w.bytes.value_at_quantile(0.5) as f64),
             (Metric::Splits, share(w.splits, w.count)),
-            (Metric::Handovers, share(c.handovers, w.count)),
+            (Metric::Handovers, 100.0 * c.handovers as f64 / writes(m)),
         ]);
     }
     Ok(Figures {
@@ -155,6 +155,12 @@ pub(crate) fn figures(point: &Point, m: &Measured) -> Result<Figures, RunError> 
     })
 }
 
+/// Returns the number of write operations of the whole run. The counters, which have the handovers, include the
+/// warm-up, but the costs of writes do not. So the number is all operations times the share of writes after the warm-up.
+fn writes(m: &Measured) -> f64 {
+    m.writes.count as f64
+}
+
 /// Returns a cumulative distribution as steps from 0 to 1.
 fn distribution(histogram: &Histogram<u64>) -> Vec<(u64, f64)> {
     let all = histogram.len().max(1) as f64;
@@ -166,4 +172,83 @@ fn distribution(histogram: &Histogram<u64>) -> Vec<(u64, f64)> {
             (step.value_iterated_to(), so_far as f64 / all)
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    // The result belongs to a thread of std, because no model runs it.
+    use std::sync::Mutex;
+
+    use dm_bench::{Events, Place, Runs, run_all};
+    use dm_shipped::shipped;
+    use indicatif::ProgressBar;
+
+    use super::super::setup::Setup;
+    use super::*;
+
+    /// The run of one point, and its result: the share of handovers, and this share of all operations.
+    struct One(Point, Mutex<Option<(f64, f64)>>);
+
+    impl Runs for One {
+        type Result = (f64, f64);
+
+        fn count(&self) -> usize {
+            1
+        }
+
+        fn point(&self, _number: usize) -> Option<&Point> {
+            Some(&self.0)
+        }
+
+        fn result(&self, _number: usize, measured: Option<Measured>) -> Result<(f64, f64), RunError> {
+            let measured = measured.expect("the run has a point");
+            let of_all = 100.0 * measured.counters.handovers as f64 / measured.ops as f64;
+            Ok((figures(&self.0, &measured)?.metrics[&Metric::Handovers], of_all))
+        }
+    }
+
+    impl Events<(f64, f64)> for One {
+        fn stops(&self) -> bool {
+            false
+        }
+
+        fn begins(&self, _number: usize) -> ProgressBar {
+            ProgressBar::hidden()
+        }
+
+        fn ended(&self, _number: usize, result: Result<(f64, f64), RunError>) {
+            *self.1.lock().unwrap() = Some(result.unwrap());
+        }
+    }
+
+    /// Handovers are counted from the start of a run, so they are a share of all its writes. The costs of writes are
+    /// counted only after the warm-up.
+    #[test]
+    fn handovers_are_a_share_of_the_writes_of_the_whole_run() {
+        let share = |mix: &str| {
+            let setup = Setup {
+                model: Some("cx5-ib".to_owned()),
+                compute_nodes: Some(2),
+                clients: Some(32),
+                keys: Some(2_000),
+                skew: Some(0.99),
+                cache_bytes_per_key: Some(2.0),
+                operations: Some(4_000),
+                mix: Some(mix.to_owned()),
+                ..Setup::without_network()
+            };
+            let point = point(&shipped(), "+two-level", &setup.resolve(None).unwrap(), 1).unwrap();
+            let run = One(point, Mutex::default());
+            run_all(&run, Place::Threads, &run, drop);
+            run.1.into_inner().unwrap().expect("the run has ended")
+        };
+        let (of_writes, of_all) = share("update:100");
+        assert!(
+            of_all > 1.0 && (of_writes / of_all - 1.0).abs() < 1e-9,
+            "{of_writes} {of_all}"
+        );
+        // Half of the operations are writes. Which of them belong to the warm-up is random.
+        let (of_writes, of_all) = share("get:50,update:50");
+        assert!((1.8..2.2).contains(&(of_writes / of_all)), "{of_writes} {of_all}");
+    }
 }

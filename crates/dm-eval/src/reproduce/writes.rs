@@ -5,11 +5,12 @@ use std::rc::Rc;
 use std::str::FromStr;
 
 use dm_sim::{RunEnd, Sim};
-use dm_verbs::{Env, Nanos, NodeId, RemotePtr, Verbs};
+use dm_verbs::{Env, NodeId, RemotePtr, Verbs};
 
 use super::cases::Figures;
 use super::metric::Metric;
 use super::setup::Resolved;
+use super::window::Window;
 use dm_bench::RunError;
 
 /// The direction in which an RNIC is loaded.
@@ -52,8 +53,8 @@ pub(crate) fn run(series: &str, setup: &Resolved, seed: u64) -> Result<Figures, 
         .seed(seed)
         .build()
         .map_err(|e| bad(&e))?;
-    let beginning = sim.busy();
-    let (from, to) = (Nanos(setup.window_ns / 4), Nanos(setup.window_ns));
+    let window = Rc::new(Window::new(&sim, setup.window_ns));
+    let (from, to) = (window.from, window.to);
     let stride = (setup.write_bytes as u64).next_multiple_of(64).max(64);
     let (done, failed) = (Rc::new(Cell::new(0_u64)), Rc::new(Cell::new(None)));
     for client in 0..setup.clients {
@@ -61,9 +62,10 @@ pub(crate) fn run(series: &str, setup: &Resolved, seed: u64) -> Result<Figures, 
         // The experiment's number of clients is the number of all coroutines. They run on 22 threads of each compute
         // node.
         let thread = (client / u32::from(writers) % 22) as u16;
-        let (done, failed, bytes) = (done.clone(), failed.clone(), vec![1_u8; setup.write_bytes]);
+        let (window, bytes) = (window.clone(), vec![1_u8; setup.write_bytes]);
+        let (done, failed) = (done.clone(), failed.clone());
         sim.spawn(cn, thread, async move |v| {
-            while v.now() < to {
+            while window.lets_begin(v.now()) {
                 let r = v.rng(0);
                 let node = NodeId((r % u64::from(targets)) as u16);
                 let at = RemotePtr::new(node, 4096 + (r >> 16) % PLACES * stride).expect("within 48 bits");
@@ -93,5 +95,5 @@ pub(crate) fn run(series: &str, setup: &Resolved, seed: u64) -> Result<Figures, 
         metrics: metrics.into_iter().collect(),
         ..Figures::default()
     }
-    .with_busiest(&sim, &beginning))
+    .with_busiest(&window))
 }

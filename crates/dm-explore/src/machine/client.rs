@@ -18,8 +18,8 @@ pub(crate) enum Status {
     Crashed,
 }
 
-/// The times of a recorded operation: the steps at which it was invoked (its first unit, section or wake-up) and
-/// returned.
+/// The times of a recorded operation: the steps at which it was invoked (its first unit, section, wake-up or request to
+/// the control plane) and returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Times {
     /// The fingerprints of the operation and of its result.

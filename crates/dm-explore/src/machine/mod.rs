@@ -280,6 +280,9 @@ impl Machine {
             }
             StepKind::Control => {
                 self.footprint.global = true;
+                // The request takes effect in this step, so the operation must count as invoked before another client
+                // can observe the effect.
+                self.invoked(c);
                 self.carry_out(c);
                 Then::Poll(c)
             }

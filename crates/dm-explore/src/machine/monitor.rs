@@ -10,8 +10,8 @@ use crate::fp::Fp;
 use crate::verdict::Failure;
 
 impl Machine {
-    /// Begins an operation. It counts as invoked only from its first unit, section or wake-up on, because a later time
-    /// is a stricter requirement.
+    /// Begins an operation. It counts as invoked only from its first unit, section, wake-up or request to the control
+    /// plane on, because a later time is a stricter requirement.
     pub(crate) fn begin_operation(&mut self, c: u8, operation: Fp) {
         self.note_sections();
         self.note(Call::Begin(operation));

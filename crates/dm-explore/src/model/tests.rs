@@ -6,6 +6,8 @@ use dm_sync::{Arc, Mutex};
 use dm_verbs::{Env, LocalStep, NodeId, RemotePtr, Verbs, Why};
 
 use super::*;
+use crate::spec::{Counter, CounterOp};
+use crate::verdict::Cut;
 
 fn at(offset: u64) -> RemotePtr {
     RemotePtr::new(NodeId(0), offset).unwrap()
@@ -209,4 +211,71 @@ fn an_attempt_that_mends_what_its_node_shares_is_not_stuck() {
     for told in [false, true] {
         model(told).run(Search::exhaustive()).expect_pass();
     }
+}
+
+/// Returns a model of two clients that each add one to a counter. The adds are linearizable if `atomic` is set.
+fn adds(atomic: bool) -> Model<(), Counter> {
+    let add = move |c: Client<(), Counter>| async move {
+        let v = c.verbs();
+        c.op(CounterOp::Add(1), async {
+            if atomic {
+                return v.faa(at(64), 1).await.unwrap();
+            }
+            let old = v.word(at(64)).await.unwrap();
+            v.write(at(64), &(old + 1).to_le_bytes()).await.unwrap();
+            old
+        })
+        .await;
+    };
+    Model::new("adds")
+        .spec(Counter(0))
+        .client("A", 0, add)
+        .client("B", 1, add)
+}
+
+#[test]
+fn a_history_too_large_to_check_is_a_limit_and_no_counterexample() {
+    adds(true).run(Search::exhaustive()).expect_pass();
+    // These steps are enough for one operation.
+    let limits = Limits { steps_per_key: 2 };
+    for search in [
+        Search::exhaustive(),
+        Search::naive(),
+        Search::shortest(),
+        Search::random(1, 10),
+        Search::pct(1, 10, 3),
+    ] {
+        let mut model = adds(true);
+        model.limits = limits;
+        let verdict = model.run(search);
+        let by = Cut::History { operations: 2 };
+        assert!(
+            matches!(verdict, Verdict::Truncated { by: cut, .. } if cut == by),
+            "{verdict}"
+        );
+        assert!(verdict.to_string().contains("check 2 operations on one key"));
+        // A broken invariant of the same state is reported, because it is certain.
+        let broken = model.always("fewer than two", move |now| match now.word(at(64)) {
+            2 => Err("two".to_owned()),
+            _ => Ok(()),
+        });
+        let found = broken.run(search).expect_counterexample();
+        assert!(matches!(found.failure, Failure::Invariant { .. }), "{found}");
+    }
+    // A replay does not call such a history a failure either.
+    let found = adds(false).run(Search::exhaustive()).expect_counterexample();
+    let mut model = adds(false);
+    model.limits = limits;
+    assert_eq!(
+        model.replay(&found.trace).map(|found| found.failure),
+        Err(BadReplay::HistoryTooLarge { operations: 2 })
+    );
+}
+
+/// The hash could not be applied to the new shared state, and a model that dropped it would still claim to use it.
+#[test]
+#[should_panic(expected = "call `shared` before `fingerprint`")]
+fn a_fingerprint_of_other_shared_state_is_refused() {
+    let model = Model::new("too early").fingerprint(|(): &()| 0);
+    let _ = model.shared(|_| Mutex::new(1u64));
 }

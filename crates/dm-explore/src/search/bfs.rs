@@ -36,9 +36,9 @@ pub(crate) fn search(walk: &mut Walk<'_>, below: Option<usize>) -> End {
         }
         run(walk, &path);
         if number == 0
-            && let Err(failure) = walk.offer()
+            && let Err(stop) = walk.offer()
         {
-            return End::found(failure, Vec::new(), true);
+            return End::stopped(stop, Vec::new(), true);
         }
         if number == 0 {
             visited.insert(walk.runner.fingerprint());
@@ -59,16 +59,16 @@ pub(crate) fn search(walk: &mut Walk<'_>, below: Option<usize>) -> End {
                 let taken = walk.runner.take(step, given);
                 answers = taken.asked.next();
                 let last = choice(index, taken.asked);
-                let failure = walk.runner.failure(&taken.footprint);
-                if failure.is_none() {
+                let stop = walk.runner.stop(&taken.footprint);
+                if stop.is_none() {
                     walk.runner.history_is_good(&taken.footprint);
                     if !visited.insert(walk.runner.fingerprint()) {
                         continue;
                     }
                 }
-                if let Some(failure) = failure.or_else(|| walk.offer().err()) {
+                if let Some(stop) = stop.or_else(|| walk.offer().err()) {
                     path.push(last);
-                    return End::found(failure, path, true);
+                    return End::stopped(stop, path, true);
                 }
                 walk.states += 1;
                 let Ok(new) = u32::try_from(nodes.len()) else {

@@ -29,6 +29,7 @@ use super::table::Table;
 use super::{Cut, End, Walk, choice};
 use crate::fp::Fp;
 use crate::machine::saved::Saved;
+use crate::runner::Stop;
 use crate::step::{Answers, Footprint, Step};
 
 /// The maximum number of steps that one state may offer.
@@ -251,8 +252,8 @@ impl<'w, 'p> Dfs<'w, 'p> {
         frame.answers = taken.asked;
         frame.more = taken.asked.next();
         let state = self.state();
-        if let Some(failure) = self.walk.runner.failure(&taken.footprint) {
-            return Some(self.found(failure));
+        if let Some(stop) = self.walk.runner.stop(&taken.footprint) {
+            return Some(self.stopped(stop));
         }
         self.walk.runner.history_is_good(&taken.footprint);
         self.arrive(state, Some(taken.footprint))
@@ -291,7 +292,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
         }
         let ended = match offered {
             Ok(ended) => ended,
-            Err(failure) => return Some(self.found(failure)),
+            Err(stop) => return Some(self.stopped(stop)),
         };
         let offered = &self.walk.offered;
         let all = match offered.len() {
@@ -506,10 +507,11 @@ impl<'w, 'p> Dfs<'w, 'p> {
         asleep
     }
 
-    fn found(&self, failure: crate::verdict::Failure) -> End {
+    /// Returns the end of a search that must stop at the end of the path.
+    fn stopped(&self, stop: Stop) -> End {
         let choices = self.frames.iter();
         let choices = choices.map(|f| choice(usize::from(f.at.unwrap_or(0)), f.answers));
-        End::found(failure, choices.collect(), false)
+        End::stopped(stop, choices.collect(), false)
     }
 
     // ---- work of others ---------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use crate::fp::{Fp, FpMap, FpSet};
 use crate::model::Rules;
-use crate::runner::{Runner, Source};
+use crate::runner::{Runner, Source, Stop};
 use crate::step::{Answers, Step};
 use crate::trace::{Choice, Log, Trace};
 use crate::verdict::{Counterexample, Coverage, Cut, Failure, Lasso, Report, Verdict};
@@ -197,6 +197,11 @@ pub enum BadReplay {
     NothingFails,
     /// The steps of the cycle do not lead back to the state where it begins, or a fault is among them.
     NoCycle,
+    /// The run reaches a history that is too large to be checked ([`Cut::History`]), and no other failure before it.
+    HistoryTooLarge {
+        /// The number of operations on the key for which the check gave up.
+        operations: usize,
+    },
 }
 
 impl fmt::Display for BadReplay {
@@ -210,6 +215,11 @@ impl fmt::Display for BadReplay {
             Self::NoCycle => {
                 f.write_str("the steps after the `~` of the trace are not a cycle without faults")
             }
+            Self::HistoryTooLarge { operations } => write!(
+                f,
+                "the linearizability check of the run gave up on the {operations} operations on one key: use fewer \
+                 operations in the model"
+            ),
         }
     }
 }
@@ -233,13 +243,18 @@ pub(crate) struct Found {
 }
 
 impl End {
-    pub(crate) fn found(failure: Failure, choices: Vec<Choice>, shortest: bool) -> Self {
-        Self::Found(Box::new(Found {
-            failure,
-            trace: Trace::of(choices),
-            shortest,
-            lasso: None,
-        }))
+    /// Returns the end of a search that must stop in the state to which `choices` lead. A history that is too large is
+    /// a limit and not a failure, because the history may be linearizable.
+    pub(crate) fn stopped(stop: Stop, choices: Vec<Choice>, shortest: bool) -> Self {
+        match stop {
+            Stop::Failed(failure) => Self::Found(Box::new(Found {
+                failure,
+                trace: Trace::of(choices),
+                shortest,
+                lasso: None,
+            })),
+            Stop::TooLarge { operations } => Self::Cut(Cut::History { operations }),
+        }
     }
 }
 
@@ -288,16 +303,16 @@ impl Walk<'_> {
     }
 
     /// Lists the possible steps of the current state, and returns whether it is an end: whether none of them is
-    /// progress. Returns an error if it is an end that breaks the model.
-    pub(crate) fn offer(&mut self) -> Result<bool, Failure> {
+    /// progress. Returns an error if it is an end that breaks the model, or whose history is too large to be checked.
+    pub(crate) fn offer(&mut self) -> Result<bool, Stop> {
         let mut offered = core::mem::take(&mut self.offered);
         self.runner.offer(&mut offered);
         self.offered = offered;
         if self.offered.iter().any(|s| s.is_progress()) {
             return Ok(false);
         }
-        match self.runner.final_failure() {
-            Some(failure) => Err(failure),
+        match self.runner.final_stop() {
+            Some(stop) => Err(stop),
             None => {
                 self.ends.insert(self.runner.fingerprint());
                 Ok(true)
@@ -536,6 +551,15 @@ fn tell(runner: &mut Runner<'_>, trace: &Trace) -> (Told, Option<Failure>) {
     ((steps, named), failure)
 }
 
+/// Returns the failure for which a replay must stop, if any.
+fn failed(stop: Option<Stop>) -> Result<Option<Failure>, BadReplay> {
+    match stop {
+        None => Ok(None),
+        Some(Stop::Failed(failure)) => Ok(Some(failure)),
+        Some(Stop::TooLarge { operations }) => Err(BadReplay::HistoryTooLarge { operations }),
+    }
+}
+
 /// Runs `trace` and returns its failure, if any. A cycle is a failure if it leads back to the state where it begins
 /// and all its steps are progress: then no client has ended in the cycle, and none will end while the cycle repeats.
 fn follow(runner: &mut Runner<'_>, trace: &Trace) -> Result<Option<Failure>, BadReplay> {
@@ -559,7 +583,7 @@ fn follow(runner: &mut Runner<'_>, trace: &Trace) -> Result<Option<Failure>, Bad
             }
         }
         let taken = runner.take(step, choice.answers);
-        failure = runner.failure(&taken.footprint);
+        failure = failed(runner.stop(&taken.footprint))?;
         if failure.is_some() {
             break;
         }
@@ -579,7 +603,7 @@ fn follow(runner: &mut Runner<'_>, trace: &Trace) -> Result<Option<Failure>, Bad
     }
     runner.offer(&mut offered);
     if failure.is_none() && !offered.iter().any(|s| s.is_progress()) {
-        failure = runner.final_failure();
+        failure = failed(runner.final_stop())?;
     }
     Ok(failure)
 }

@@ -103,11 +103,12 @@ pub(crate) fn search(walk: &mut Walk<'_>, seed: u64, runs: u64, pct: Option<u32>
         walk.runner.reset();
         loop {
             match walk.offer() {
-                Err(failure) => return End::found(failure, path, false),
+                Err(stop) => return End::stopped(stop, path, false),
                 Ok(true) => break,
                 Ok(false) => {}
             }
-            if let Some(cut) = walk.cut(path.len()) {
+            // The limit of depth counts the step that the run takes next, as in the other searches.
+            if let Some(cut) = walk.cut(path.len() + 1) {
                 return End::Cut(cut);
             }
             let index = match &mut pct {
@@ -121,8 +122,8 @@ pub(crate) fn search(walk: &mut Walk<'_>, seed: u64, runs: u64, pct: Option<u32>
             };
             let taken = walk.runner.take(walk.offered[index], answers);
             path.push(choice(index, taken.asked));
-            if let Some(failure) = walk.runner.failure(&taken.footprint) {
-                return End::found(failure, path, false);
+            if let Some(stop) = walk.runner.stop(&taken.footprint) {
+                return End::stopped(stop, path, false);
             }
             if let Some(pct) = &mut pct
                 && taken.footprint.compares

@@ -5,10 +5,13 @@
     reason = "a panic is how a test, or a client in one, fails"
 )]
 
-use dm_explore::{Client, Elapsed, Failure, Knobs, Model, NoSpec, Retries, Search, Trace, Verdict};
+use dm_explore::{
+    Client, Counter, CounterOp, Cut, Elapsed, Failure, Knobs, Model, NoSpec, Retries, Search, Trace, Verdict,
+};
 use dm_sync::{Arc, Mutex};
 use dm_verbs::{
-    ClientId, Control, ControlRequest, Effect, Env, Nanos, NodeId, RemotePtr, VerbErrorKind, Verbs, Why,
+    ClientId, Control, ControlRequest, Effect, Env, Nanos, NodeId, RESERVED_BYTES, RemotePtr, VerbErrorKind,
+    Verbs, Why,
 };
 
 type C = Client<(), NoSpec>;
@@ -251,6 +254,30 @@ fn a_search_cut_short_is_no_pass() {
 }
 
 #[test]
+fn every_search_means_the_same_by_the_length_of_a_run() {
+    // Each run has two steps: the client starts, and its WRITE takes effect.
+    let model = Model::new("one WRITE").client("A", 0, |c: C| async move {
+        c.verbs().write(at(64), &[1; 8]).await.unwrap();
+    });
+    for search in [
+        Search::exhaustive(),
+        Search::naive(),
+        Search::shortest(),
+        Search::random(1, 10),
+        Search::pct(1, 10, 2),
+    ] {
+        let whole = model.run(search.depth(2));
+        assert!(!matches!(whole, Verdict::Truncated { .. }), "{whole}");
+        assert_eq!(whole.report().depth, 2, "{whole}");
+        let cut = model.run(search.depth(1));
+        assert!(
+            matches!(cut, Verdict::Truncated { by: Cut::Depth, .. }),
+            "{search:?}: {cut}"
+        );
+    }
+}
+
+#[test]
 fn errors_say_what_was_done() {
     let model = Model::new("errors")
         .memory(4096, 0)
@@ -317,6 +344,36 @@ fn chunks_are_fresh_and_setting_up_is_where_executions_begin() {
             }
         });
     assert_eq!(model.run(Search::exhaustive()).expect_pass().ends, 2);
+}
+
+/// Checks operations whose effect is a request to the control plane. Each operation allocates the next 64 bytes and
+/// returns the number of earlier allocations. A also reads afterwards, so B may allocate and return before A returns.
+/// A's operation counts as invoked at its request, so it may precede B's, and it stays in the history if A crashes.
+#[test]
+fn a_request_to_the_control_plane_invokes_an_operation() {
+    let allocate = |reads: bool| {
+        move |c: Client<(), Counter>| async move {
+            let v = c.verbs();
+            c.op(CounterOp::Add(1), async {
+                let chunk = v.chunk(NodeId(0), 64).await.unwrap();
+                if reads {
+                    v.word(at(64)).await.unwrap();
+                }
+                (chunk.offset() - RESERVED_BYTES) / 64
+            })
+            .await;
+        }
+    };
+    let model = Model::new("chunks in order")
+        .chunk_align(64)
+        .spec(Counter(0))
+        .client("A", 0, allocate(true))
+        .client("B", 1, allocate(false));
+    for knobs in [Knobs::weak(), Knobs::weak().crashes(1)] {
+        for search in [Search::exhaustive(), Search::naive(), Search::shortest()] {
+            model.run_with(&knobs, search).expect_pass();
+        }
+    }
 }
 
 #[test]

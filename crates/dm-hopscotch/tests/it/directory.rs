@@ -508,42 +508,52 @@ fn a_directory_doubles_for_a_separator_that_it_cannot_distinguish() {
     assert_eq!(of(&[1, 2], 14 * PART, 2), [1, 1, 2, 2]);
 }
 
-/// A directory that takes more than one READ is copied completely.
+/// A directory that takes more READs than are in flight at once is read, copied and written completely.
 #[test]
 fn a_large_directory_is_read_and_written_in_pieces() {
+    const DEPTH: u8 = 17;
+    const SLOTS: u64 = 1 << DEPTH;
+    /// Number of READs of 16 KiB for the whole directory. At most 32 of them are in flight at once.
+    const PIECES: u64 = 64;
     let world = World::of(TableOptions {
-        depth_max: 17,
+        depth_max: DEPTH + 1,
         attempts: 20,
         chunk_bytes: 2 << 20,
         ..small(8)
     });
-    let slots = 1_u64 << 12;
-    let bytes: Vec<u8> = (0..slots)
+    let bytes: Vec<u8> = (0..SLOTS)
         .flat_map(|n| leaf(n % 200).raw().to_le_bytes())
         .collect();
     world.write(directory(0), &bytes);
-    world.name(directory(0), 12);
+    world.name(directory(0), DEPTH);
     let before = world.v.meter().counters();
     block_on(world.table.warm(&world.v)).expect("the directory is read");
     let cost = world.v.meter().counters() - before;
-    assert_eq!(cost.housekeeping_verbs, 3, "the root word, and two times 16 KiB");
-    for n in 0..slots {
-        assert_eq!(world.known(n << 52), Some(n % 200));
+    assert_eq!(
+        cost.housekeeping_verbs,
+        1 + PIECES,
+        "the root word, and the directory"
+    );
+    for n in 0..SLOTS {
+        assert_eq!(world.known(n << (64 - DEPTH)), Some(n % 200));
     }
     let before = world.v.meter().counters();
     assert_eq!(
-        world.install((slots - 1) % 200, 301, u64::MAX << 51, None),
+        world.install((SLOTS - 1) % 200, 301, u64::MAX << (63 - DEPTH), None),
         Ok(())
     );
     let cost = world.v.meter().counters() - before;
-    assert_eq!((cost.writes, cost.bytes_written), (4, 8 * 2 * slots));
+    // The old directory is read once to be copied, and once more after the root word has changed. The root word is read
+    // before the directory is doubled, after that, and after the split is in the new directory.
+    assert_eq!(cost.reads, 2 * PIECES + 3);
+    assert_eq!((cost.writes, cost.bytes_written), (2 * PIECES, 8 * 2 * SLOTS));
     let root = world.word(world.table.root_word());
-    assert_eq!(root % 64, 13);
-    for n in (0..2 * slots).step_by(97).chain([2 * slots - 1]) {
-        let expected = if n == 2 * slots - 1 { 301 } else { n / 2 % 200 };
-        let word = world.word(RemotePtr::from_raw(root - 13).add(8 * n));
+    assert_eq!(root % 64, u64::from(DEPTH) + 1);
+    for n in (0..2 * SLOTS).step_by(97).chain([2 * SLOTS - 1]) {
+        let expected = if n == 2 * SLOTS - 1 { 301 } else { n / 2 % 200 };
+        let word = world.word(RemotePtr::from_raw(root - root % 64).add(8 * n));
         assert_eq!(number(RemotePtr::from_raw(word)), expected);
-        assert_eq!(world.known(n << 51), Some(expected));
+        assert_eq!(world.known(n << (63 - DEPTH)), Some(expected));
     }
 }
 

@@ -124,8 +124,7 @@ impl Port {
         &self.cq
     }
 
-    /// Replaces a queue pair that was shut. Chains that are still in flight on it are abandoned and keep their
-    /// buffers, because their completions will never arrive.
+    /// Replaces a queue pair that was shut. No chain may be in flight on it: its completion would never arrive.
     pub(crate) fn replace(&mut self, at: usize, qp: Qp) {
         if let Some(old) = self.qps.get_mut(at) {
             *old = qp;
@@ -205,6 +204,16 @@ impl Port {
             entry.state = State::Lost;
         }
         posted
+    }
+
+    /// Gives up a chain in flight whose completion will never arrive. The chain keeps its number and its buffers for
+    /// ever, because the card may still write to the buffers.
+    pub(crate) fn abandon(&mut self, index: u32) {
+        if let Some(entry) = self.entries.get_mut(index as usize)
+            && entry.state == State::Flying
+        {
+            entry.state = State::Lost;
+        }
     }
 
     /// Takes completions, and passes those of chains in flight to `tell`. Returns the number of all completions that

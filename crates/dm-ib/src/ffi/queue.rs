@@ -52,7 +52,25 @@ impl Cq {
         let poll = poll.ok_or(io::ErrorKind::Unsupported)?;
         // SAFETY: `into` has room for `most` completions.
         let found = unsafe { poll(self.raw.as_ptr(), most, into.as_mut_ptr()) };
-        usize::try_from(found).map_err(|_| io::Error::other("polling the completion queue failed"))
+        // A provider fails with a negative number of its own, which is not an error number of the system.
+        usize::try_from(found)
+            .map_err(|_| io::Error::other(format!("polling the completion queue failed with code {found}")))
+    }
+
+    /// Makes all later polls of this device's completion queues return `ANSWER`, which must not be positive: the device
+    /// then acts like one that has failed (a negative number) or that reports no completions any more (0).
+    #[cfg(test)]
+    pub(crate) fn answer_polls<const ANSWER: core::ffi::c_int>(&self) {
+        unsafe extern "C" fn answer<const ANSWER: core::ffi::c_int>(
+            _: *mut sys::ibv_cq,
+            _: core::ffi::c_int,
+            _: *mut sys::ibv_wc,
+        ) -> core::ffi::c_int {
+            ANSWER
+        }
+        const { assert!(ANSWER <= 0, "no completion is written") };
+        // SAFETY: the context is open, and only the test's own thread polls queues of this context.
+        unsafe { (*self.device.context()).ops.poll_cq = Some(answer::<ANSWER>) };
     }
 }
 

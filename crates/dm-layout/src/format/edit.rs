@@ -10,6 +10,18 @@ use crate::header::{Header, NodeInit};
 use crate::key::KeyBytes;
 use crate::value::ValueRef;
 
+/// Sorts the keys of a new node.
+///
+/// # Errors
+/// Returns [`Reason::Order`] if a key is duplicate.
+pub(crate) fn sort_distinct<K: KeyBytes>(keys: &mut [K]) -> Result<(), CheckFailure> {
+    keys.sort_unstable();
+    match keys.windows(2).any(|pair| pair[0] == pair[1]) {
+        true => Err(CheckFailure::corrupt(0, Reason::Order)),
+        false => Ok(()),
+    }
+}
+
 /// Edits images of nodes. The writer holds the node's lock and has accepted the image. It WRITEs the byte range that an
 /// edit returns (`image[range]` to the node's address plus `range.start`). Edits panic only on misuse, such as a value
 /// of another length, an image that is not as long as a node, a slot of another format, or entries that have no room.
@@ -27,7 +39,7 @@ pub trait NodeEdit<K: KeyBytes>: NodeRead<K> {
     ///
     /// # Errors
     /// Returns [`CheckFailure`] under the same conditions as [`entry`](super::NodeRead::entry), and [`Reason::Room`] if
-    /// the entries do not fit. Returns [`Reason::Order`] if a key is duplicate; slotted nodes do not check this.
+    /// the entries do not fit. Returns [`Reason::Order`] if a key is duplicate.
     fn build_from(
         &self,
         image: &mut [u8],
@@ -43,10 +55,7 @@ pub trait NodeEdit<K: KeyBytes>: NodeRead<K> {
         })?;
         entries.extend(new);
         let mut keys: Vec<K> = entries.iter().map(|(key, _)| *key).collect();
-        keys.sort_unstable();
-        if keys.windows(2).any(|pair| pair[0] == pair[1]) {
-            return Err(CheckFailure::corrupt(0, Reason::Order));
-        }
+        sort_distinct(&mut keys)?;
         if !self.takes(&init.fences.low, &mut keys.iter().copied()) {
             return Err(CheckFailure::corrupt(0, Reason::Room));
         }

@@ -6,7 +6,7 @@ use core::ops::Range;
 use crate::LINE_BYTES;
 use crate::error::GeometryError;
 use crate::format::Slot;
-use crate::header::{HeaderPlace, LowPlace, header_bytes, mask_of};
+use crate::header::{HeaderPlace, LowPlace, header_bytes, mask_of, takes_keys};
 use crate::key::KEY_BYTES_MAX;
 
 /// The kind byte of a hopscotch node.
@@ -129,6 +129,13 @@ impl HopGeometry {
         if neighbourhood < 2 || neighbourhood > NEIGHBOURHOOD_MAX || neighbourhood > span {
             return Err(GeometryError::Neighbourhood(neighbourhood));
         }
+        if !takes_keys(key_len) {
+            return Err(GeometryError::KeyBytes(key_len));
+        }
+        // Such a value fits into no node, and the sums below could overflow.
+        if value_len > NODE_BYTES_MAX {
+            return Err(GeometryError::Span(span));
+        }
         // A fence key of an odd length is padded, so that it has two equal halves.
         let half = key_len.div_ceil(2);
         let half_mark = MARK_HEAD + half;
@@ -194,7 +201,7 @@ impl HopGeometry {
             geometry.groups
         };
         geometry.node_bytes = (1 + geometry.groups * geometry.group_lines) * LINE_BYTES;
-        if geometry.node_bytes > NODE_BYTES_MAX || header_bytes(key_len) > LINE_BYTES {
+        if geometry.node_bytes > NODE_BYTES_MAX {
             return Err(GeometryError::Span(span));
         }
         geometry.place.low = LowPlace {

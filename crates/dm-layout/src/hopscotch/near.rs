@@ -112,9 +112,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         let mut before = None;
         'entries: for (group, run) in self.runs(reach.home, geometry.neighbourhood) {
             // Larger entries do not hop.
-            if let Some(before) = before.replace(group)
-                && geometry.is_in_line()
-            {
+            let before = before.replace(group).filter(|_| geometry.is_in_line());
+            if let Some(before) = before {
                 let (one, other) = geometry.boundary(before);
                 mixed |= get(one, 1)? != get(other, 1)?;
             }

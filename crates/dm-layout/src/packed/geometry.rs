@@ -3,7 +3,7 @@
 use core::fmt;
 
 use crate::error::GeometryError;
-use crate::header::{HeaderPlace, LowPlace, header_bytes, mask_of};
+use crate::header::{HeaderPlace, LowPlace, header_bytes, mask_of, takes_keys};
 use crate::key::Rise;
 use crate::{LINE_BYTES, LINE_PAYLOAD};
 
@@ -134,7 +134,10 @@ impl PackedGeometry {
         if node_bytes % LINE_BYTES != 0 || node_bytes < 2 * LINE_BYTES || node_bytes > NODE_BYTES_MAX {
             return Err(GeometryError::NodeBytes(node_bytes));
         }
-        if key_len + value_len > ROOM {
+        if !takes_keys(key_len) {
+            return Err(GeometryError::KeyBytes(key_len));
+        }
+        if key_len.saturating_add(value_len) > ROOM {
             return Err(GeometryError::Packed(value_len));
         }
         let (shapes, kinds) = shapes(key_len, value_len);

@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 
 use super::{EMPTY, PRESENT};
 use crate::error::GeometryError;
-use crate::header::{HeaderPlace, LowPlace, header_bytes, mask_of};
+use crate::header::{HeaderPlace, LowPlace, header_bytes, mask_of, takes_keys};
 use crate::key::KeyBytes;
 use crate::{LINE_BYTES, LINE_PAYLOAD};
 
@@ -33,8 +33,7 @@ const WORD_BYTES: usize = 8;
 /// *Marked* values, whose first byte is odd, need no presence byte: such an entry is the value, then the key. *Words*
 /// are marked values of 8 bytes at aligned offsets, so that a CAS can change them.
 ///
-/// A key has at most 44 bytes, so that the header fits into a line. With a longer key, the constructors panic or return
-/// an error.
+/// A key has at most 44 bytes, so that the header fits into a line.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SlotGeometry {
     pub(crate) node_bytes: usize,
@@ -78,6 +77,13 @@ impl SlotGeometry {
         if node_bytes % LINE_BYTES != 0 || node_bytes < 2 * LINE_BYTES || node_bytes > NODE_BYTES_MAX {
             return Err(GeometryError::NodeBytes(node_bytes));
         }
+        if !takes_keys(key_len) {
+            return Err(GeometryError::KeyBytes(key_len));
+        }
+        // Such a value fits into no node, and the sums in `fill` could overflow.
+        if value_len > NODE_BYTES_MAX {
+            return Err(GeometryError::TooFewEntries { capacity: 0 });
+        }
         let geometry = Self::fill(node_bytes, key_len, value_len, Values::Plain);
         if geometry.capacity < 2 {
             return Err(GeometryError::TooFewEntries {
@@ -98,7 +104,7 @@ impl SlotGeometry {
         value_len: usize,
     ) -> Result<Self, GeometryError> {
         // A mark needs a byte, and it does not protect the other lines of an entry with several lines.
-        if value_len == 0 || key_len + value_len > LINE_PAYLOAD {
+        if value_len == 0 || key_len.saturating_add(value_len) > LINE_PAYLOAD {
             return Err(GeometryError::Marked(value_len));
         }
         match Self::with_node_bytes(node_bytes, key_len, value_len) {
@@ -113,7 +119,7 @@ impl SlotGeometry {
     /// # Errors
     /// Returns [`GeometryError`] if there is no such node; the error names the reason.
     pub const fn words_with_node_bytes(node_bytes: usize, key_len: usize) -> Result<Self, GeometryError> {
-        if key_len + 2 * WORD_BYTES > LINE_BYTES {
+        if key_len.saturating_add(2 * WORD_BYTES) > LINE_BYTES {
             return Err(GeometryError::Marked(WORD_BYTES));
         }
         match Self::with_node_bytes(node_bytes, key_len, WORD_BYTES) {
@@ -131,10 +137,10 @@ impl SlotGeometry {
     /// Makes the geometry of the smallest node that has room for `span` words. The node holds exactly that many.
     ///
     /// # Errors
-    /// Returns [`GeometryError::Marked`] if a key and a word do not fit into a line, and [`GeometryError::Span`] if
-    /// there is no such node.
+    /// Returns [`GeometryError::Marked`] if a key and a word do not fit into a line, [`GeometryError::KeyBytes`] if no
+    /// node has keys of this size, and [`GeometryError::Span`] if there is no such node.
     pub const fn words_with_span(span: usize, key_len: usize) -> Result<Self, GeometryError> {
-        if key_len + 2 * WORD_BYTES > LINE_BYTES {
+        if key_len.saturating_add(2 * WORD_BYTES) > LINE_BYTES {
             return Err(GeometryError::Marked(WORD_BYTES));
         }
         Self::spanning(span, key_len, WORD_BYTES, Values::Words)
@@ -143,7 +149,8 @@ impl SlotGeometry {
     /// Makes the geometry of the smallest node that has room for `span` entries. The node holds exactly that many.
     ///
     /// # Errors
-    /// Returns [`GeometryError::Span`] if there is no such node.
+    /// Returns [`GeometryError::KeyBytes`] if no node has keys of this size, and [`GeometryError::Span`] if there is no
+    /// such node.
     pub const fn with_span(span: usize, key_len: usize, value_len: usize) -> Result<Self, GeometryError> {
         Self::spanning(span, key_len, value_len, Values::Plain)
     }
@@ -154,6 +161,13 @@ impl SlotGeometry {
         value_len: usize,
         values: Values,
     ) -> Result<Self, GeometryError> {
+        if !takes_keys(key_len) {
+            return Err(GeometryError::KeyBytes(key_len));
+        }
+        // Such a value fits into no node, and the sums in `fill` could overflow.
+        if value_len > NODE_BYTES_MAX {
+            return Err(GeometryError::Span(span));
+        }
         let mut node_bytes = 2 * LINE_BYTES;
         while span >= 2 && node_bytes <= NODE_BYTES_MAX {
             let mut geometry = Self::fill(node_bytes, key_len, value_len, values);
@@ -184,6 +198,8 @@ impl SlotGeometry {
         if entry_lines > 1 { 4 } else { 8 }
     }
 
+    /// Computes the geometry. The callers have checked that [`takes_keys`] accepts `key_len`, and that a value is not
+    /// larger than a node.
     const fn fill(node_bytes: usize, key_len: usize, value_len: usize, values: Values) -> Self {
         let lines = node_bytes / LINE_BYTES;
         let (marked, words) = (!matches!(values, Values::Plain), matches!(values, Values::Words));
@@ -197,10 +213,6 @@ impl SlotGeometry {
         let per_line = (LINE_BYTES - line_at) / stride;
         let head_end = header_bytes(key_len);
         let head_at = head_end.next_multiple_of(align);
-        assert!(
-            head_end <= LINE_BYTES,
-            "the header, without the low fence, is one line"
-        );
         let line_spare = if per_line > 0 {
             LINE_BYTES - line_at - per_line * stride
         } else {

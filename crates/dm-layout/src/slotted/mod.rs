@@ -9,11 +9,15 @@ use crate::chunks::Chunks as _;
 use core::marker::PhantomData;
 use core::ops::Range;
 
+use alloc::vec::Vec;
+
 pub(crate) use self::geometry::KIND;
 pub use self::geometry::SlotGeometry;
 
 use crate::error::{CheckFailure, GeometryError, Reason};
-use crate::format::{Judged, Lookup, NodeEdit, NodeRead, NodeShape, NodeStructure, Part, Place, Slot};
+use crate::format::{
+    Judged, Lookup, NodeEdit, NodeRead, NodeShape, NodeStructure, Part, Place, Slot, sort_distinct,
+};
 use crate::header::{Header, NodeInit};
 use crate::key::{KeyBytes, sealed};
 use crate::value::ValueRef;
@@ -303,6 +307,14 @@ impl<K: KeyBytes> NodeEdit<K> for Slotted<K> {
         new: Option<(K, ValueRef<'_>)>,
     ) -> Result<(), CheckFailure> {
         assert_eq!(image.len(), self.geometry.node_bytes, "an image of one node");
+        let mut keys = Vec::with_capacity(self.geometry.capacity + 1);
+        self.visit_entries(from, |key, _| {
+            if init.fences.contains(&key) {
+                keys.push(key);
+            }
+        })?;
+        keys.extend(new.map(|(key, _)| key));
+        sort_distinct(&mut keys)?;
         image.fill(0);
         let taken = self.take_entries(image, from, &init.fences)?;
         if let Some((key, value)) = new {

@@ -3,7 +3,7 @@
 
 use dm_layout::{
     Bookend, CheckFailure, Checksummed, FenceKeys, Guard, Key8, LineLag, LineVersions, Lookup, NodeEdit,
-    NodeFormat, NodeInit, NodeRead, NodeShape, NodeState, NodeStructure, Reason, Slotted, SplitBias,
+    NodeFormat, NodeInit, NodeRead, NodeShape, NodeState, NodeStructure, Packed, Reason, Slotted, SplitBias,
     SplitRequest, Stale,
 };
 
@@ -307,6 +307,44 @@ fn a_key_that_is_there_twice_is_an_error_of_a_split() {
         matches!(split, Err(CheckFailure::Corrupt(c)) if c.reason == Reason::Order),
         "{split:?}"
     );
+}
+
+/// No format builds a node from entries of which two have the same key.
+#[test]
+fn a_key_that_is_there_twice_is_an_error_of_a_new_node() {
+    fn is_order(built: Result<(), CheckFailure>) -> bool {
+        matches!(built, Err(CheckFailure::Corrupt(c)) if c.reason == Reason::Order)
+    }
+    fn from<F: NodeFormat<Key8>>(format: &F, keys: &[u64]) -> Vec<u8> {
+        let (mut image, value) = (vec![0; format.node_bytes()], vec![7; format.value_len()]);
+        let entries = keys.iter().map(|key| (Key8(*key), value.as_slice().into()));
+        format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), entries);
+        image
+    }
+    fn check<F: NodeFormat<Key8>>(format: &F) {
+        let (mut image, value) = (vec![0; format.node_bytes()], vec![7; format.value_len()]);
+        let init = NodeInit::live(0, FenceKeys::ALL);
+        let old = from(format, &[1, 2]);
+        let mut build = |key| format.build_from(&mut image, &init, &old, Some((Key8(key), (&*value).into())));
+        assert_eq!(build(3), Ok(()), "{}", F::NAME);
+        assert!(is_order(build(2)), "{}", F::NAME);
+    }
+    let slotted = Slotted::<Key8>::tiny(8).unwrap();
+    check(&slotted);
+    check(&Slotted::<Key8>::tiny(64).unwrap());
+    check(&Slotted::<Key8>::words_with_span(3).unwrap());
+    check(&Bookend::<Key8>::with_span(3, 8).unwrap());
+    check(&Checksummed::<Key8>::with_span(3, 8).unwrap());
+    check(&Packed::<Key8>::with_node_bytes(256, 8).unwrap());
+    // Both entries of the key are in the old node. Entries outside the fence keys do not count.
+    let twice = from(&slotted, &[1, 5, 5]);
+    let mut image = vec![0; slotted.node_bytes()];
+    let mut below = |high| {
+        let fences = FenceKeys::new(Key8(0), high);
+        slotted.build_from(&mut image, &NodeInit::live(0, fences), &twice, None)
+    };
+    assert!(is_order(below(None)));
+    assert_eq!(below(Some(Key8(5))), Ok(()));
 }
 
 /// A new node that has no room for its entries is reported as such, and not as a wrong order of keys.

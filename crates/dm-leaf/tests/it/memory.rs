@@ -260,6 +260,31 @@ fn a_compute_node_announces_itself_when_it_is_due() {
     assert!(!NodeStore::<Endpoint, Key8>::reclaim(&nodes).is_due(&v));
 }
 
+/// If an announcement is due, a compute node also announces itself while it waits for a torn node that it must open. The
+/// format is written whole, because nodes of other formats are opened without a READ.
+#[test]
+fn a_compute_node_announces_itself_while_it_opens_a_node() {
+    for (period, due) in [(NEVER, false), (Nanos(1), true)] {
+        let pool = pool(1);
+        let v = pool.connect(0).unwrap();
+        let format = Checksummed::with_span(4, 8).unwrap();
+        let (nodes, _) = reclaiming(&v, format, period);
+        let reclaim = NodeStore::<Endpoint, Key8>::reclaim(&nodes);
+        let seat = Reclaim::seat(reclaim, &v).unwrap();
+        block_on(Reclaim::prepare(reclaim, &v, &seat)).unwrap();
+        let node = block_on(nodes.create(&v, 0, FenceKeys::ALL, &[], true)).unwrap();
+        let mut torn = block_on(v.read(node.at, format.node_bytes() as u32))
+            .unwrap()
+            .to_vec();
+        *torn.last_mut().unwrap() ^= 1;
+        block_on(v.write(node.at, &torn)).unwrap();
+        let (opened, spent) = cost(&v, nodes.open(&v, &node));
+        assert!(matches!(opened, Err(IndexError::Exhausted(_))), "{opened:?}");
+        assert_eq!(spent.contains("housekeeping_verbs"), due, "{spent}");
+        Reclaim::vacate(reclaim, &v, seat);
+    }
+}
+
 /// The store passes calls of `keep_alive` and `announce_if_due` on to the allocator, which announces the compute node.
 #[test]
 fn a_long_operation_announces_its_compute_node() {

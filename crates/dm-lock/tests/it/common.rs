@@ -30,6 +30,7 @@ pub(crate) fn bench(builder: Builder, compute_nodes: usize, options: LockOptions
                 0 => RemotePtr::new(dm_verbs::NodeId(n), 64 << 10).unwrap().into(),
                 _ => GlobalLockTable::on_chip(n + 1, WORDS).word_at(LockId {
                     node: dm_verbs::NodeId(n),
+                    high: 0,
                     index: 0,
                 }),
             })

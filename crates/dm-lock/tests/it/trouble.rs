@@ -4,11 +4,14 @@
 use std::task::Poll;
 
 use crate::common::*;
+use dm_index::IndexError;
 use dm_lock::local::{Handed, LocalLockTable};
-use dm_lock::{Local, LockError, LockFlaws, LockId, LockOptions, LockWord, ReleaseBy};
+use dm_lock::{
+    Attempted, GlobalLockTable, Local, LockError, LockFlaws, LockId, LockOptions, LockWord, Locks, ReleaseBy,
+};
 use dm_loopback::{Trouble, block_on};
 use dm_sync::Fingerprint;
-use dm_verbs::{AtomicVsWrite, ClientId, Effect, Env, NodeId, Transport, Verbs, Why};
+use dm_verbs::{AtomicVsWrite, ClientId, Effect, Env, NodeId, RemotePtr, Transport, Verbs, Why};
 
 fn small_budget() -> LockOptions {
     LockOptions {
@@ -267,6 +270,7 @@ fn an_unsettled_word_outlives_a_waiter_that_was_granted_its_turn_and_went() {
     let table = LocalLockTable::new(4);
     let id = LockId {
         node: NodeId(0),
+        high: 0,
         index: 7,
     };
     let mut turn = table.try_acquire(id, ClientId(1)).unwrap().unwrap();
@@ -536,4 +540,103 @@ fn an_unlock_that_has_landed_is_not_awaited_again() {
             break;
         }
     }
+}
+
+/// Nodes with their own locks may be anywhere in a memory node of any size. An address at which no such node can begin
+/// comes from damaged data.
+#[test]
+fn every_node_with_its_own_lock_has_its_own_word_or_is_refused_with_its_address() {
+    let bench = bench(builder(), 1, small_budget());
+    let v = bench.client(0);
+    let locks = Locks::new(small_budget(), GlobalLockTable::in_nodes(1, 56));
+    // Both nodes are beyond 256 GiB, so this world does not have their memory.
+    let far = [1 << 38, 1 << 40].map(|offset| RemotePtr::new(NodeId(0), offset).unwrap());
+    for at in far {
+        let guard = locks.approach(&v, at).unwrap();
+        assert_eq!(guard.place(), at.add(56).into());
+        let beyond = block_on(locks.lock(&v, at)).map(|_| ()).unwrap_err();
+        assert!(
+            matches!(beyond, LockError::Verb(e) if e.at == at.add(56).into()),
+            "{beyond}"
+        );
+    }
+    let at = node(0, 1).add(8);
+    let refused = block_on(locks.lock(&v, at)).map(|_| ()).unwrap_err();
+    assert_eq!(refused, LockError::NoLockWord { at });
+    assert!(refused.to_string().contains(&at.to_string()), "{refused}");
+    assert!(matches!(IndexError::from(refused), IndexError::Pool { at: place, .. } if place == at));
+    let nowhere = RemotePtr::new(NodeId(1), 4096).unwrap();
+    assert_eq!(
+        locks.lock_of(nowhere),
+        Err(LockError::NoLockTable { node: NodeId(1) })
+    );
+}
+
+#[test]
+fn a_set_writes_nothing_to_a_memory_node_on_which_it_has_no_lock() {
+    for combine in [true, false] {
+        let options = LockOptions {
+            combine,
+            ..small_budget()
+        };
+        let bench = bench(builder(), 1, options);
+        let v = bench.client(0);
+        let (here, there) = (node(0, 1), node(1, 1));
+        let set = block_on(bench.locks[0].lock_set(&v, &[here])).unwrap();
+        let chains = [here, there].map(|at| (at.node(), v.chain(at.node()).write_word(at, 7)));
+        let refused = block_on(set.write_back(chains)).unwrap_err();
+        assert_eq!(refused, LockError::NotGuarded { node: NodeId(1) });
+        assert!(refused.to_string().contains("mn1"), "{refused}");
+        assert_eq!(IndexError::from(refused).effect(), Effect::None);
+        assert_eq!((bench.inspect(here), bench.inspect(there)), (0, 0));
+        assert!(!bench.word(here).locked);
+        let empty = block_on(bench.locks[0].lock_set(&v, &[])).unwrap();
+        let chain = v.chain(there.node()).write_word(there, 7);
+        let answer = block_on(empty.write_back([(there.node(), chain)]));
+        assert_eq!(answer, Err(refused));
+        assert_eq!(bench.inspect(there), 0);
+    }
+}
+
+#[test]
+fn no_bytes_of_another_memory_node_are_read_under_a_lock() {
+    let bench = bench(builder(), 1, small_budget());
+    let (v, w) = (bench.client(0), bench.client(0));
+    let (locks, at) = (&bench.locks[0], node(0, 1));
+    let held = lock(&v, locks, at);
+    let mut guard = locks.approach(&w, at).unwrap();
+    let Ok(Attempted::Not(obstacle)) = block_on(guard.attempt(at, 64)) else {
+        panic!("the lock is held")
+    };
+    let mut insisting = Box::pin(guard.insist(obstacle, node(1, 1), 64));
+    let refused = poll(&mut insisting).map(|answer| answer.map(|_| ()));
+    let wrong = LockError::NotGuarded { node: NodeId(1) };
+    assert_eq!(refused, Poll::Ready(Err(wrong)), "it does not wait");
+    drop(insisting);
+    drop(guard);
+    block_on(held.release()).unwrap();
+    assert!(!bench.word(at).locked, "nobody waits any more");
+}
+
+#[test]
+#[should_panic(expected = "a lock lies on the memory node of what it guards")]
+fn a_second_read_is_of_the_memory_node_of_the_lock() {
+    let bench = bench(builder(), 1, small_budget());
+    let v = bench.client(0);
+    let mut guard = bench.locks[0].approach(&v, node(0, 1)).unwrap();
+    let _ = guard.attempt(node(0, 1), 64).and_read(node(1, 1), 64);
+}
+
+#[test]
+#[should_panic(expected = "a node's own lock word has none")]
+fn a_node_with_its_own_lock_has_no_lanes() {
+    let flaws = LockFlaws {
+        lanes16: true,
+        ..LockFlaws::default()
+    };
+    let options = LockOptions {
+        flaws,
+        ..LockOptions::default()
+    };
+    let _ = Locks::new(options, GlobalLockTable::in_nodes(1, 56));
 }

@@ -13,6 +13,7 @@ use dm_verbs::{Capability, Caps, ClientId, NodeId};
 
 const ID: LockId = LockId {
     node: NodeId(0),
+    high: 0,
     index: 7,
 };
 const HANDED: Handed = Handed { raw: 9, payload: 3 };

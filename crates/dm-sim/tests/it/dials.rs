@@ -441,3 +441,40 @@ fn stalls() {
         "{stalled:?}, {plain:?}"
     );
 }
+
+/// A task that starts in the slot of a suspended task that was cancelled or crashed is not suspended in its place.
+#[test]
+fn a_suspension_ends_with_its_task() {
+    let (mut suspended, mut ran) = (0, 0);
+    for seed in 0..64 {
+        // A suspension lasts half a second on average, which is far beyond the end of this run.
+        let bed = Sim::builder(CostModel::cx5_ib()).seed(seed);
+        let sim = bed.stalls(2, Nanos::from_millis(1000)).build().unwrap();
+        let has_run = || {
+            let flag = Rc::new(Cell::new(false));
+            let set = Rc::clone(&flag);
+            let task = sim.spawn(0, 0, |v| async move {
+                set.set(true);
+                v.charge(Nanos::from_millis(1)).await;
+            });
+            sim.run_for(Nanos::from_micros(2));
+            (task, flag.get())
+        };
+        let (first, first_ran) = has_run();
+        if first_ran {
+            continue;
+        }
+        suspended += 1;
+        assert!(if seed % 2 == 0 {
+            sim.cancel(first)
+        } else {
+            sim.crash(first)
+        });
+        ran += u32::from(has_run().1);
+    }
+    assert!(suspended > 10 && ran > 0, "{ran} of {suspended}");
+    assert!(
+        ran < suspended,
+        "a new task can be suspended too: {ran} of {suspended}"
+    );
+}

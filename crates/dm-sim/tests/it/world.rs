@@ -398,6 +398,15 @@ fn a_colocated_pair_shares_one_card() {
     assert_eq!((card.bytes_in, card.bytes_out), (142 + 30, 142 + 30));
 }
 
+/// A colocated compute node without a memory node has a card, but not the card of a memory node.
+#[test]
+#[should_panic(expected = "memory nodes are numbered below 2")]
+fn a_machine_without_memory_has_no_card_of_a_memory_node() {
+    let sim = bed().colocated(true).build().unwrap();
+    assert_eq!(sim.compute_nic(2), sim.compute_nic(3));
+    sim.memory_nic(NodeId(2));
+}
+
 #[test]
 fn a_lease_has_the_requested_length() {
     let lease = |bed: SimBuilder| {
