@@ -32,7 +32,7 @@ pub struct Secret(Zeroizing<Vec<u8>>);
 pub enum SecretError {
     /// The length is below [`SECRET_MIN`] or above [`SECRET_MAX`].
     Length(usize),
-    /// The file is longer than any secret.
+    /// The file has more than [`SECRET_MAX`] bytes, including white space.
     TooLong,
     /// The file has these permissions: its group may write it, or users other than its owner and group may read, write
     /// or execute it.
@@ -76,8 +76,8 @@ impl Secret {
     /// permission to write the file, and users other than its owner and group must have no permission at all.
     ///
     /// # Errors
-    /// Returns [`SecretError`] if the file cannot be read, has other permissions, or does not contain a secret of an
-    /// allowed length.
+    /// Returns [`SecretError`] if the file cannot be read, has other permissions, has more than [`SECRET_MAX`] bytes,
+    /// or contains a secret that is too short.
     pub fn from_file(path: &Path) -> Result<Self, SecretError> {
         let file = File::open(path).map_err(SecretError::File)?;
         #[cfg(unix)]
@@ -221,7 +221,7 @@ mod tests {
             Err(SecretError::Length(9))
         ));
         assert!(matches!(read(&[b'x'; 5000], 0o600), Err(SecretError::TooLong)));
-        // A file of 256 MB is not read.
+        // A file of 256 MiB is refused without being read to its end.
         std::fs::write(&path, []).unwrap();
         File::options()
             .write(true)

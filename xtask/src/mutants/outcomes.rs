@@ -47,7 +47,7 @@ impl fmt::Display for Outcome {
 struct Record {
     stage: String,
     outcome: Outcome,
-    /// The time at which the programs of this outcome were built.
+    /// The time at which the newest of this outcome's programs was built; 0 if they did not compile.
     stamp: u128,
 }
 

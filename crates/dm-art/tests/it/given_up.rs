@@ -55,7 +55,7 @@ fn tiny() -> ArtOptions {
     }
 }
 
-/// Polls `future` this many times. Returns whether it has ended.
+/// Polls `future` at most this many times. Returns whether it has ended.
 fn ends_within(polls: usize, future: impl Future) -> bool {
     let mut future = pin!(future);
     let mut cx = Context::from_waker(Waker::noop());
@@ -85,8 +85,8 @@ fn settling(memory_nodes: u16) -> u64 {
 
 #[test]
 fn requests_of_a_dropped_operation_are_awaited_on_every_memory_node() {
-    // Awaiting the requests of the dropped insert costs one READ on each memory node to which they were posted. The
-    // other verbs are those with which any operation begins.
+    // Awaiting the requests of the dropped insert costs one READ on each memory node of the pool. The other verbs are
+    // those with which any operation begins.
     let one = settling(1);
     assert!(one >= 1);
     assert_eq!(settling(3), one + 2);

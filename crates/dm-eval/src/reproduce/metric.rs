@@ -43,7 +43,8 @@ metrics! {
     Delegated, "gets delegated", "%";
     /// Share of operations that another client's write superseded.
     Combined, "writes combined", "%";
-    /// Share of gets that read a single entry at the place where their compute node expected it.
+    /// Share of gets, apart from delegated ones, that read a single entry at the place where their compute node
+    /// expected it.
     Speculated, "gets that speculate", "%";
     /// Share of these speculations that were right.
     SpeculatedRight, "speculations that are right", "%";
@@ -63,7 +64,7 @@ metrics! {
     P99, "p99 latency", "µs";
     /// Failed attempts to lock per operation.
     LockRetries, "failed CAS per operation", "";
-    /// Share of locks that a client got by handover.
+    /// Share of locks that a client got by handover. In runs of a tree, handovers per hundred write operations.
     Handovers, "locks handed over", "%";
     /// READs repeated because they were torn, per million operations.
     TornReads, "torn READs per million operations", "";

@@ -255,7 +255,7 @@ fn writes_are_bound_by_messages_then_by_the_link() {
     assert!((10.0..12.5).contains(&link), "{link} GB/s of 12.5");
 }
 
-/// Every claim about leaves and about READs gets a figure, at the point that it names.
+/// Runs experiments about leaves and about READs. Each of their claims gets a figure.
 #[test]
 fn leaves_and_reads_run_from_file_to_claims() {
     for name in ["smart-table-2", "chime-19-load", "smart-5cd"] {
