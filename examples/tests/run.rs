@@ -49,7 +49,7 @@ fn what_if() {
 #[test]
 fn lock_table() {
     let out = run(env!("CARGO_BIN_EXE_lock_table"));
-    // Without contention: two CASes, two READs, two WRITEs and two unlocks.
+    // Without contention, a transfer takes eight verbs: two CASes, two READs, two WRITEs and two unlocks.
     let verbs = out.split_whitespace().nth(3).and_then(|word| word.parse().ok());
     assert!(
         verbs.is_some_and(|verbs: f64| (8.0..20.0).contains(&verbs)),

@@ -1,6 +1,6 @@
-//! Reads arbitrary bytes as a hopscotch leaf, by neighbourhood and by entry. Then moves entries in the leaf, splits it
-//! and merges it. Also reads the bytes as the leaf of a tree, and as a leaf or the directory of a hash table. Each
-//! operation must return an answer or a typed error.
+//! Reads arbitrary bytes as a hopscotch leaf, by neighbourhood and by entry. Then moves entries in the leaf, splits it,
+//! and checks whether the halves fit into one leaf again. Also reads the bytes as the leaf of a tree, and as a leaf or
+//! the directory of a hash table. Each operation must return an answer or a typed error.
 //!
 //! The first byte picks the case, the second byte picks the key, and the rest is read.
 #![no_main]
@@ -57,7 +57,7 @@ fn leaf<K: KeyBytes>(format: Hopscotch<K>, key: &K, bytes: &[u8], sealed: bool) 
     }
 }
 
-/// Splits an accepted leaf, and merges the halves again.
+/// Splits an accepted leaf, and checks whether the halves fit into one leaf again.
 fn split<K: KeyBytes>(format: &Hopscotch<K>, node: &[u8], key: &K, (bias, value): (SplitBias, &[u8])) {
     let absent = dm_layout::find(format, node, key) == Ok(None);
     let request = SplitRequest {

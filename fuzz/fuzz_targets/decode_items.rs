@@ -1,5 +1,5 @@
-//! Reads arbitrary bytes as a block of items, once unchanged and once with a matching checksum. Decoded items must
-//! encode again.
+//! Reads arbitrary bytes as a block of items, once unchanged and once with a matching checksum. Also reads the bytes as
+//! a reference. Decoded items and references must encode again.
 #![no_main]
 
 use dm_indirect::{Bundle, Reference, block_of};

@@ -1,4 +1,5 @@
-//! Reads arbitrary bytes as a leaf of every format. Each READ must return an answer or a typed error, without a panic.
+//! Reads arbitrary bytes as a leaf of every format. Each operation must return an answer or a typed error, without a
+//! panic.
 //!
 //! The first byte picks the format, the second byte picks the key, and the rest is the node. The node is cut or filled
 //! with zeros to the format's length, except for one value in eight of the first byte, with which it keeps its length.

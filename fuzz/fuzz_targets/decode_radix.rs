@@ -1,5 +1,5 @@
 //! Reads arbitrary bytes as a radix node or as a leaf of one entry. Each operation must return an answer or a typed
-//! error. A decoded node must encode again.
+//! error. A decoded node or leaf must encode again.
 //!
 //! The first byte picks a node of some type, a leaf, or the root of a tree on which operations run.
 #![no_main]
@@ -31,7 +31,7 @@ fn node(types: &NodeTypes, node_type: u8, key_byte: u8, bytes: &[u8]) {
         Ok(Find::Full) => assert!(!node.words().any(SlotWord::is_empty)),
         Err(_) => {}
     }
-    // Copies the node's children, as a renewal to another type does.
+    // Copies the node's children, as a renewal does.
     let children: Vec<SlotWord> = node
         .words()
         .filter(|w| w.has_child())

@@ -11,7 +11,7 @@ use dm_testkit::{TestKey, run_bytes};
 use libfuzzer_sys::fuzz_target;
 use sherman::{LeafFormat, NodeSize, Options, Sherman};
 
-/// Longer scripts are slower and find nothing new.
+/// Maximum number of operations of a script for a node. Longer scripts are slower and find nothing new.
 const OPS_MAX: usize = 400;
 
 fn on_node<K: KeyBytes, F: NodeFormat<K>>(format: F, script: &[u8]) {

@@ -2,7 +2,7 @@
 //! byte string is a valid script.
 //!
 //! The first byte picks the keys, the values and the leaves, whether the tree is loaded first, and whether memory is
-//! reused as soon as possible.
+//! reused.
 #![no_main]
 
 use dm_loopback::{Loopback, block_on};

@@ -1,8 +1,9 @@
 //! Runs scripts of operations on one hopscotch node, on a CHIME tree of small nodes, or on a hash table of them, and
 //! compares with a `BTreeMap`. Every byte string is a valid script.
 //!
-//! The first byte picks the index, the keys and the values, whether the index is loaded first, and whether memory is
-//! reused as soon as possible.
+//! The first byte picks the index, with its sizes of keys and values. For a tree or a table, it also picks whether the
+//! index is loaded first. For a tree it picks whether memory is reclaimed, and for a table the maximum depth of the
+//! directory.
 #![no_main]
 
 use chime::{Chime, Options};
@@ -13,7 +14,7 @@ use dm_loopback::{Endpoint, Loopback, block_on};
 use dm_testkit::{TestKey, run_bytes};
 use libfuzzer_sys::fuzz_target;
 
-/// Longer scripts are slower and find nothing new.
+/// Maximum number of operations of a script for a node. Longer scripts are slower and find nothing new.
 const OPS_MAX: usize = 400;
 /// Number of operations between two collections, if memory is reclaimed.
 const ROUND: usize = 8;

@@ -1,8 +1,7 @@
 //! Runs scripts of operations on a SMART tree of small nodes, and compares with a `BTreeMap`. Every byte string is a
 //! valid script.
 //!
-//! The first byte picks the keys and the values, whether the tree is loaded first, and whether memory is reused as soon
-//! as possible.
+//! The first byte picks the keys and the values, whether the tree is loaded first, and whether memory is reused.
 #![no_main]
 
 use dm_loopback::{Loopback, block_on};

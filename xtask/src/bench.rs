@@ -32,9 +32,9 @@ pub(crate) enum Bench {
     Explore,
     /// Counts the instructions that one client's operation costs its own CPU, by callgrind, and splits them by crate.
     ///
-    /// Takes 1 to 2 minutes to build and under 1 minute per operation; --check takes several minutes. Needs valgrind.
-    /// The same build gives the same counts on every run, even on a busy machine. The world's work of moving bytes,
-    /// which a network card does on a real testbed, is counted separately.
+    /// Takes 1 to 2 minutes to build and under 1 minute per operation; --check takes several minutes. Needs valgrind
+    /// and binutils. The same build gives the same counts on every run, even on a busy machine. The world's work of
+    /// moving bytes, which a network card does on a real testbed, is counted separately.
     Client(client::Options),
 }
 

@@ -47,7 +47,7 @@ fn is_installed(package: &str) -> bool {
     output(&mut query).is_ok_and(|status| status == "installed")
 }
 
-/// Finds a program of this machine.
+/// Returns the path of a program of this machine. Looks only in the usual directories, and not in `PATH`.
 pub(crate) fn find(name: &str) -> Result<PathBuf> {
     [
         "/usr/local/sbin",
@@ -63,7 +63,7 @@ pub(crate) fn find(name: &str) -> Result<PathBuf> {
     .ok_or_else(|| format!("no {name} on this machine").into())
 }
 
-/// Runs `command`, and returns its output.
+/// Runs `command`, and returns its standard output. Fails if the command fails, or if its output is not UTF-8.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command.output().map_err(|e| format!("{command:?}: {e}"))?;
     if !output.status.success() {

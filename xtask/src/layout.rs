@@ -1,4 +1,5 @@
-//! `layout`: draws the byte pictures in `docs/layout` from the types themselves, so that they always agree.
+//! `layout`: draws the byte pictures in `docs/layout` from the types themselves, so that the pictures agree with the
+//! types.
 
 use crate::Result;
 use std::{
@@ -13,7 +14,8 @@ const DIR: &str = "docs/layout";
 /// The first line of every page.
 const NOTE: &str = "<!-- Drawn by `cargo xtask layout` from the types; change those. -->\n\n";
 
-/// Draws every page again. With `check`, only reports which pages differ from the types.
+/// Draws every page again, and removes all other files of the directory. With `check`, changes nothing, and returns an
+/// error that names the pages that differ from the types.
 pub(crate) fn run(root: &Path, check: bool) -> Result<()> {
     let dir = root.join(DIR);
     let (wanted, present) = (pages(), present(&dir)?);

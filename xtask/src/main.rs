@@ -48,7 +48,7 @@ enum Command {
     /// output.
     Test {
         /// Also runs clippy and the documentation with warnings as errors, the loom and shuttle models, the protocols'
-        /// models, whose page must be up to date, a crate outside of the workspace, and the attack on the control plane
+        /// models, whose page must be up to date, crates outside of the workspace, and the attack on the control plane
         /// (`cargo xtask hostile`). Set automatically if the environment has CI=true or CI=1.
         #[arg(long)]
         strict: bool,
@@ -191,8 +191,8 @@ enum Command {
         /// other schedules.
         #[arg(long, default_value_t = 0, requires = "shuttle")]
         from: u64,
-        /// Runs only the tests on cards with the weakest allowed promises, while other clients are paused. There are
-        /// 200 seeds for each index. Takes about 5 minutes.
+        /// Runs only the tests on cards that promise less than those of the presets, while clients may be suspended.
+        /// There are 200 seeds for each index. Takes about 5 minutes.
         #[arg(long, conflicts_with_all = ["filter", "shuttle"])]
         weak: bool,
         /// Runs only the tests that kill compute nodes: for each index 200 simulated runs of 100,000 operations with 20

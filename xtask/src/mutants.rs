@@ -40,7 +40,7 @@ pub(crate) struct Asked {
     /// Run only mutants whose name contains this text, such as the name of a file.
     #[arg(long)]
     only: Option<String>,
-    /// Run only every n-th mutant, beginning with the k-th: `--shard 1/4`.
+    /// Run only the k-th of n parts of the mutants, such as `--shard 1/4`.
     #[arg(long, value_parser = shard)]
     shard: Option<(usize, usize)>,
     /// Run only the crates' own tests, without the models and tests of the crates above.

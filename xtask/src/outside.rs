@@ -1,5 +1,5 @@
-//! Tests crates outside of this workspace that `dmkit new` has written. All of them must compile. For one of them, this
-//! runs its tests, and measures its index together with a shipped index.
+//! Tests crates outside of this workspace that `dmkit new` has written. All of them must be formatted, and must
+//! compile. For one of them, this runs its tests, and measures its index together with a shipped index.
 
 use crate::{Result, steps, workspace};
 use serde::Deserialize;

@@ -25,8 +25,8 @@ pub(crate) fn contents(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes and checks the packages, compiles the crates from them, and asks the registry's client whether it would upload
-/// them.
+/// Makes and checks the packages, compiles all crates except dm-ib from them, and asks the registry's client whether it
+/// would upload them.
 pub(crate) fn run(root: &Path) -> Result<()> {
     let unpacked = Unpacked::make(root)?;
     unpacked.compile(root)?;
@@ -73,7 +73,7 @@ impl Unpacked {
         let without = internal
             .iter()
             .flat_map(|package| ["--exclude", package.name.as_str()]);
-        // The checkout of a change under test is dirty.
+        // The checkout of a change under test may be dirty.
         cmd!(
             shell,
             "cargo package --workspace {without...} --no-verify --allow-dirty --offline --quiet"
@@ -101,7 +101,7 @@ impl Unpacked {
     /// Compiles the crates from their packages, as one workspace in which each crate finds the others.
     fn compile(&self, root: &Path) -> Result<()> {
         fs::write(self.dir.join("Cargo.toml"), manifest(&self.packages))?;
-        // The same versions of foreign crates as in the tests.
+        // This build uses the same versions of foreign crates as the tests.
         fs::copy(root.join("Cargo.lock"), self.dir.join("Cargo.lock"))?;
         let shell = Shell::new()?;
         shell.change_dir(&self.dir);

@@ -114,7 +114,7 @@ pub(crate) fn api(root: &Path, only: Option<&str>) -> Result<()> {
     }
     let dir = workspace::target_directory(root)?.join("api");
     let old = dir.join("released");
-    // An earlier run that was stopped may have left it.
+    // An earlier run that was stopped may have left this worktree.
     drop(
         cmd!(shell, "git worktree remove --force {old}")
             .quiet()

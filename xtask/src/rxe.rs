@@ -140,7 +140,8 @@ impl Clock {
     }
 }
 
-/// A script that waits until soft-RoCE works.
+/// A part of the scripts that waits until soft-RoCE works. If this takes more than 30 seconds, the machine is switched
+/// off.
 const ACTIVE: &str = "n=0; until grep -q ACTIVE /sys/class/infiniband/rxe0/ports/1/state; do\n\
     n=$((n+1)); if [ $n = 300 ]; then echo 'rxe0 does not get active'; poweroff -f; fi; usleep 100000; done\n\
     ulimit -l unlimited\n\

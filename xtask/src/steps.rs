@@ -16,7 +16,7 @@ pub(crate) fn in_ci() -> bool {
 }
 
 /// Checks formatting, tidy rules, byte pictures and the contents of packages. If `strict` is set, also runs clippy,
-/// documentation, loom, shuttle, the check of the models' page, the crate outside of the workspace, and the attack on
+/// documentation, loom, shuttle, the check of the models' page, the crates outside of the workspace, and the attack on
 /// the control plane. Then runs every test.
 pub(crate) fn test(root: &Path, strict: bool) -> Result<()> {
     let shell = shell_in(root)?;

@@ -25,7 +25,7 @@ pub struct Options {
     pub neighbourhood: usize,
     /// Children of an inner node. This is a layout option.
     pub inner_span: usize,
-    /// Lock words per memory node. This is a layout option.
+    /// Lock words per memory node of a new tree. A client that opens an existing tree uses the tree's number.
     pub locks_per_node: u32,
     /// Whether locks are in on-chip memory if there is any; otherwise they are in host memory. This is a layout
     /// option.
@@ -53,10 +53,11 @@ pub struct Options {
     pub rdwc: Rdwc,
     /// Retry limit of every loop; exceeding it returns an error.
     pub attempts: u32,
-    /// Size in bytes of the chunks that an allocator requests. The paper uses 16 MB.
+    /// Size in bytes of the large chunks that an allocator requests. The first chunks of each class are smaller. The
+    /// paper uses 16 MB.
     pub chunk_bytes: u64,
     /// Maximum number of compute nodes that use the tree at once; 0 for a tree that never reuses the memory of dead
-    /// nodes. This is a layout option, which is fixed when the tree is created.
+    /// nodes. This is fixed when the tree is created: a client that opens an existing tree uses the tree's number.
     pub members: u16,
     /// Options for reclaiming dead nodes on this compute node.
     pub reclaim: ReclaimOptions,

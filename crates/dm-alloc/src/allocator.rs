@@ -39,8 +39,8 @@ pub const DEFAULT_CHUNK_BYTES: u64 = 8 << 20;
 pub struct AllocStats {
     /// Chunks that were fetched from memory nodes.
     pub fetched_bytes: u64,
-    /// Blocks handed out, minus those that were freed or retired. This is negative if a compute node retires blocks
-    /// that other compute nodes have allocated. The sum over all compute nodes is the memory in use.
+    /// Blocks handed out, minus those that were freed or retired. This can be negative, because a compute node may
+    /// retire blocks that other compute nodes have allocated. The sum over all compute nodes is the memory in use.
     pub in_use_bytes: i64,
     /// Retired blocks that running operations may still read.
     pub limbo_bytes: u64,
@@ -55,8 +55,8 @@ pub struct AllocStats {
 /// memory nodes' control plane and cuts blocks out of them without communication. All blocks of a chunk are of one size
 /// and kind.
 ///
-/// Blocks are 64-byte aligned and type-stable: a freed block is reused only for requests of its own size, rounded up to
-/// 64 bytes. A block is zero the first time it is handed out; a reused block has its old content.
+/// Blocks are 64-byte aligned and type-stable: a freed block is reused only for requests of its own [`Class`]. A block
+/// is zero the first time it is handed out; a reused block has its old content.
 #[derive(Debug)]
 pub struct Allocator {
     pub(crate) pools: Box<[CachePadded<Mutex<NodePool>>]>,
@@ -73,8 +73,8 @@ pub struct Allocator {
 
 impl Allocator {
     /// Makes an allocator over memory nodes `0..memory_nodes`, with chunks of at most [`DEFAULT_CHUNK_BYTES`]. The
-    /// round robin starts at a memory node that depends on `compute_node`, so that different compute nodes start with
-    /// different memory nodes.
+    /// round robin starts at memory node `compute_node` modulo `memory_nodes`, so that not all compute nodes start with
+    /// the same memory node.
     pub fn new(memory_nodes: u16, compute_node: u16) -> Self {
         Self {
             pools: (0..memory_nodes)
@@ -199,7 +199,7 @@ impl Allocator {
         Some(most.1)
     }
 
-    /// Takes a block of `class`. Errors contain `size`, the size that the caller requested.
+    /// Takes a block of `class`. Errors that name a size contain `size`, which is the size that the caller requested.
     async fn take_sized<V: Verbs + Control>(
         &self,
         v: &V,
@@ -247,6 +247,9 @@ impl Allocator {
 
     /// Takes back a block of `size` bytes (as requested) that no other client has ever been able to reach. It may
     /// be handed out again at once.
+    ///
+    /// # Panics
+    /// Panics if `block` is not 64-byte aligned, or is on a memory node that the allocator does not have.
     pub fn free_unpublished(&self, block: RemotePtr, size: u32) {
         let block = Block::fresh(block);
         self.give_back(block.after(block.version), plain(size));
@@ -254,6 +257,9 @@ impl Allocator {
 
     /// Takes back a block of a class, like [`Allocator::free_unpublished`]. `block` has the incarnation and
     /// version for its next node.
+    ///
+    /// # Panics
+    /// Panics if the block's address is not 64-byte aligned, or is on a memory node that the allocator does not have.
     pub fn give_back(&self, block: Block, class: Class) {
         self.pool_of(block.at).with(|pool| match self.forgets_blocks() {
             true => pool.retire(class),
@@ -264,6 +270,9 @@ impl Allocator {
     /// Takes back a block that only `client` has ever been able to reach, and to which a WRITE of this client may still
     /// be in flight. Only this client gets the block again, until [`Allocator::land`], which [`Allocator::prepare`]
     /// calls, has proved that the WRITE has landed.
+    ///
+    /// # Panics
+    /// Panics if the block's address is not 64-byte aligned, or is on a memory node that the allocator does not have.
     pub fn give_back_unawaited(&self, client: ClientId, block: Block, class: Class) {
         self.pool_of(block.at).with(|pool| match self.forgets_blocks() {
             true => pool.retire(class),

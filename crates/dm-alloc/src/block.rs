@@ -31,7 +31,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// Returns a block that was never handed out, so its bytes are zero.
+    /// Returns the block at `at` with the incarnation and the version for its first node.
     pub const fn fresh(at: RemotePtr) -> Self {
         Self {
             at,

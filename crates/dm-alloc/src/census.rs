@@ -24,9 +24,10 @@ use crate::{AllocError, Allocator};
 
 /// Number of READs that are in flight at the same time.
 const PARALLEL: usize = 16;
-/// Maximum number of times that a depot is read. It is read again if its head has changed meanwhile.
+/// Maximum number of times that a depot is read. It is read again if its head has changed meanwhile, or if one of its
+/// magazines cannot be decoded.
 const DEPOT_READS: u32 = 16;
-/// Bytes at the beginning of a block that hold the life of its node.
+/// Bytes at the beginning of a block that are read for the life of its node.
 const LIFE_BYTES: u32 = 64;
 
 /// The place of a node's *life* in the nodes of a class. The life is the node's incarnation and version.
@@ -244,8 +245,8 @@ impl<V: Verbs> Drop for Census<'_, V> {
 }
 
 impl Allocator {
-    /// Records that a census may give back lost blocks of `class`, and where nodes of this class store their incarnation
-    /// and version. The caller's walk over the index must reach all blocks of this class that are in use.
+    /// Records that a census may give back lost blocks of `class`, and where nodes of this class store their
+    /// incarnation and version. The caller's walk over the index must reach all blocks of this class that are in use.
     pub fn restores(&self, class: Class, life: Life) {
         self.lives.with(|lives| {
             if !lives.classes.iter().any(|(known, _)| *known == class) {
@@ -273,11 +274,11 @@ impl Allocator {
 
     /// Begins a census. Returns `None` if the pool reclaims nothing, or if another client takes a census.
     ///
-    /// This takes a round trip for each chunk of the pool.
+    /// This does a round, and takes a round trip for each chunk of the pool and a few more.
     ///
     /// # Errors
-    /// Returns the errors of [`Allocator::prepare`], and [`AllocError::Corrupt`] if a record of a chunk is damaged or
-    /// two records name the same memory.
+    /// Returns the errors of [`Allocator::prepare`], and [`AllocError::Corrupt`] if a record of a chunk is damaged, or
+    /// if two records of chunks whose blocks a census may give back name the same memory.
     pub async fn begin_census<'a, V: Verbs + Control>(
         &'a self,
         v: &'a V,
@@ -349,12 +350,12 @@ impl Allocator {
 
     /// Moves the free memory of this compute node into the depots, as long as there is room for the magazines. Free
     /// magazines stay, and so do blocks that running operations may still read and blocks to which a WRITE may be in
-    /// flight. If this client is not enlisted in the compute node's membership, this moves nothing. Call this on a
-    /// compute node that is about to leave the pool for ever.
+    /// flight. If this client is not enlisted in the compute node's latest membership, this moves nothing. Call this
+    /// on a compute node that is about to leave the pool for ever.
     ///
     /// # Errors
-    /// Returns [`AllocError::Contended`] if a retry limit is reached, and the errors of verbs and of the control
-    /// plane.
+    /// Returns [`AllocError::Contended`] if a retry limit is reached, [`dm_verbs::ControlError::Fenced`] if this client
+    /// is fenced, and the errors of verbs.
     pub async fn give_away<V: Verbs + Control>(&self, v: &V) -> Result<(), AllocError> {
         let Some(reclaim) = &self.reclaim else {
             return Ok(());

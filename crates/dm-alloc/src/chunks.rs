@@ -1,4 +1,5 @@
-//! Records of the pool's chunks. A record contains the place of a chunk's first block and the class of its blocks.
+//! Records of the chunks of a pool that reclaims memory. A record contains the place of a chunk's first block and the
+//! class of its blocks.
 //! With the records, a census finds the blocks that a dead member has lost.
 //!
 //! All blocks of a chunk are of one class. The last line of each chunk is its *record*. The records of a memory node
@@ -61,12 +62,13 @@ fn decode(line: &[u8], at: RemotePtr) -> Option<(u64, Chunk)> {
 }
 
 impl Allocator {
-    /// Returns the number of bytes at the end of a chunk that are not for blocks.
+    /// Returns the number of bytes at the end of a chunk that are not for blocks; 0 if the pool reclaims nothing.
     pub(crate) fn kept(&self) -> u64 {
         self.area().map_or(0, |_| RECORD_BYTES)
     }
 
-    /// Writes the record of a new chunk and adds it to the list, before any block of the chunk is used.
+    /// Writes the record of a new chunk and adds it to the list, before any block of the chunk is used. Does nothing if
+    /// the pool reclaims nothing.
     //= docs/protocol/reclaim.md R16
     pub(crate) async fn record_chunk<V: Verbs>(
         &self,

@@ -9,9 +9,9 @@
 //!   magazine   head below it 8 · entries 2 · memory node 2 · zero 4 · entries of 16 bytes
 //!   entry      offset 6 · incarnation 4 · version 1 · kind 1 · bytes of the class 4
 //! ```
-//! If a client is dropped before it has posted the CAS, its blocks return to the free lists. If the effect of the CAS
-//! is unknown, the blocks may be lost. The operation then stays announced, so that no census gives the blocks back
-//! before the CAS has landed.
+//! If an operation that moves blocks into a depot is dropped before it has posted the CAS, the blocks return to the
+//! free lists. If the effect of the CAS is unknown, the blocks may be lost. The operation then stays announced, so that
+//! no census gives the blocks back before the CAS has landed.
 
 use dm_sync::Mutex;
 use dm_verbs::{Control, Effect, LINE, LocalStep, NodeId, RemotePtr, VerbError, Verbs, Why};
@@ -230,7 +230,7 @@ impl Allocator {
     }
 
     /// Moves free blocks of one class into the depot of `node`. The caller must be within an operation. Returns `false`
-    /// if no class has `least` free blocks, or if there is no room for a magazine.
+    /// if no class has `least` free blocks, or if this gets no block for a magazine.
     async fn give_batch<V: Verbs + Control>(
         &self,
         v: &V,
@@ -280,7 +280,8 @@ impl Allocator {
         }))
     }
 
-    /// Takes a magazine of free blocks of `node` from its depot. Returns `false` if the depot is empty.
+    /// Takes a magazine of free blocks of `node` from its depot. Returns `false` if the depot is empty, or if the pool
+    /// has no depots because it reclaims nothing.
     pub(crate) async fn receive<V: Verbs + Control>(&self, v: &V, node: NodeId) -> Result<bool, AllocError> {
         let Some(area) = self.area() else { return Ok(false) };
         let _unmetered = v.meter().housekeeping();

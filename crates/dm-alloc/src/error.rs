@@ -13,9 +13,9 @@ use crate::page::State;
 pub enum AllocError {
     /// A verb failed.
     Verb(VerbError),
-    /// The control plane refused.
+    /// A request to the control plane failed.
     Control(ControlError),
-    /// The control plane lists no memory node.
+    /// The control plane lists no memory node, or the allocator has none.
     NoMemoryNodes,
     /// There are more memory nodes than a superblock can list, or than the index's addresses can distinguish.
     TooManyNodes {
@@ -85,7 +85,8 @@ pub enum AllocError {
         /// Number of READs of the state word.
         attempts: u32,
     },
-    /// A retry loop has used up its attempts, or the time for which it waits for another client.
+    /// A retry loop has used up its attempts, or the time for which it waits for another client. This is also the error
+    /// if a client cannot enlist again because its requests from an earlier membership may still land.
     Contended(Exhausted),
     /// A block of 0 bytes, or larger than a chunk.
     BadSize {
@@ -212,7 +213,7 @@ impl fmt::Display for AllocError {
     }
 }
 
-/// A kind number, shown as letters if it consists of four of them.
+/// A kind number. It is shown as text if its four bytes are printable ASCII characters other than the space.
 struct Kind(u32);
 
 impl fmt::Display for Kind {
@@ -249,7 +250,7 @@ impl From<ControlError> for AllocError {
 }
 
 impl AllocError {
-    /// If the error is that this world lacks a capability that the pool needs, returns this capability.
+    /// Returns the capability that the pool needs and this world lacks, if this is the error.
     pub fn missing(&self) -> Option<Capability> {
         matches!(self, Self::ChipTooSmall { .. }).then_some(Capability::ChipMemory)
     }

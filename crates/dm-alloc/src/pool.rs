@@ -9,9 +9,9 @@ use crate::block::{Block, Class};
 use crate::depot::{BATCH, MAGAZINE};
 use crate::superblock::PAGE;
 
-/// Size of the first chunk of a class. Each further chunk is as large as all earlier ones together, but at most as
-/// large as the allocator's chunk size. If only a few blocks fit into such a chunk, whole blocks are requested instead,
-/// at least one, with room for the record.
+/// Size of the first chunk of a class. Each further chunk is as large as all earlier ones together. No such chunk is
+/// larger than the allocator's chunk size. If only a few blocks fit into such a chunk, whole blocks are requested
+/// instead, at least one, with room for the record.
 const FIRST_CHUNK: u64 = 64 << 10;
 
 /// If a chunk has fewer blocks than this, the room for its record is requested in addition.
@@ -155,8 +155,8 @@ impl NodePool {
         Some(block)
     }
 
-    /// Adds a block to the record, if a census is being taken. The block leaves this pool, or a client takes it from a
-    /// depot.
+    /// Adds a block to the record, if a census is being taken. The block leaves this pool, a client takes it from a
+    /// depot, or a client ends its hold.
     #[inline]
     pub(crate) fn note(&mut self, block: RemotePtr) {
         //= docs/protocol/recovery.md V18

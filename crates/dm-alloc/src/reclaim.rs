@@ -147,6 +147,10 @@ impl Allocator {
     /// incarnation and version for its next node.
     ///
     /// If the pool reclaims nothing, the block is lost, and is not in use any more.
+    ///
+    /// # Panics
+    /// Panics if the pool reclaims memory, and the block's address is not 64-byte aligned or is on a memory node that
+    /// the allocator does not have.
     pub fn retire(&self, block: Block, class: Class) {
         self.retire_if(block, class, |pool| {
             pool.retire(class);
@@ -159,6 +163,9 @@ impl Allocator {
     /// [`Allocator::retire_held`] or [`Allocator::release`] later.
     ///
     /// Call this before the operation ends.
+    ///
+    /// # Panics
+    /// Panics if `block` is not 64-byte aligned, or is on a memory node that the allocator does not have.
     pub fn hold(&self, block: RemotePtr) -> Held {
         let unheld = self
             .reclaim
@@ -227,9 +234,10 @@ impl Allocator {
     /// housekeeping.
     ///
     /// # Errors
-    /// Returns [`AllocError::NoSlot`] if all slots are taken by other compute nodes that announce themselves,
-    /// [`AllocError::Contended`] if a retry limit is reached, and the errors of verbs and of the control plane.
-    /// [`ControlError::Fenced`] means that this compute node was silent for too long.
+    /// Returns [`AllocError::NoSlot`] if all slots are taken by other compute nodes that announce themselves, and
+    /// [`AllocError::Contended`] if a retry limit is reached, or if requests that this client posted in an earlier
+    /// membership may still land. Also returns the errors of verbs and of the control plane. [`ControlError::Fenced`]
+    /// means that this compute node was silent for too long.
     pub async fn prepare<V: Verbs + Control>(&self, v: &V, seat: &Seat) -> Result<(), AllocError> {
         let _unmetered = v.meter().housekeeping();
         self.enrolled(v, seat).await?;
@@ -293,9 +301,9 @@ impl Allocator {
     /// during a long operation. Its verbs are metered as housekeeping.
     ///
     /// # Errors
-    /// Returns [`ControlError::Fenced`] if the compute node has lost its membership since `seat` was enrolled. The
-    /// memory that the operation reads is then no longer protected. Also returns [`AllocError::Contended`] if a retry
-    /// limit is reached, and the errors of verbs and of the control plane.
+    /// Returns [`ControlError::Fenced`] if `seat` is not enrolled, or if the membership in which it was enrolled has
+    /// ended. The memory that the operation reads is then not protected. Also returns [`AllocError::Contended`] if a
+    /// retry limit is reached, and the errors of verbs and of the control plane.
     pub async fn keep_alive<V: Verbs + Control>(&self, v: &V, seat: &Seat) -> Result<(), AllocError> {
         let Some(reclaim) = &self.reclaim else {
             return Ok(());
@@ -365,7 +373,8 @@ impl Allocator {
     /// that was the latest known one at the previous turn. Returns the epoch in which operations begin.
     ///
     /// If this compute node knows no epoch later than that in which operations begin already, this does not call
-    /// `forget`. Only one client at a time may call this.
+    /// `forget`. If the pool reclaims nothing, it does not either, and returns 0. Only one client at a time may call
+    /// this.
     pub fn turn(&self, forget: impl FnOnce()) -> u64 {
         let Some(reclaim) = &self.reclaim else { return 0 };
         let (view, latest, turned) = reclaim

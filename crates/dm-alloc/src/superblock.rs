@@ -135,7 +135,7 @@ impl Superblock {
         self.lock_tables.len() as u16
     }
 
-    /// Checks that kind and description are those of `wanted`. The locks are not compared.
+    /// Checks that kind and description are those of `wanted`. The other fields are not compared.
     ///
     /// # Errors
     /// Returns [`AllocError::OtherKind`] if the kinds differ, and [`AllocError::OtherDescriptor`] if the descriptions
@@ -159,10 +159,12 @@ impl Superblock {
     /// Creates the pool, opens an existing one, or waits for the client that creates it and then opens it.
     ///
     /// Lock tables must be zero when a pool is created. A host table is a new chunk, which is zero. On-chip memory is
-    /// zero when its memory node starts. A creation that fails or is dropped sets the state back to EMPTY.
+    /// zero when its memory node starts. A creation that fails or is dropped posts a CAS that sets the state back to
+    /// EMPTY.
     ///
     /// # Errors
-    /// Returns every [`AllocError`] except the errors of allocation and [`AllocError::NoSlot`].
+    /// Returns every [`AllocError`] except [`AllocError::BadSize`], [`AllocError::Exhausted`] and
+    /// [`AllocError::NoSlot`]. If a memory node has no room, the error is [`AllocError::Control`].
     /// [`AllocError::CreationStuck`] has the address of the state word and the client that did not finish.
     pub async fn create_or_open<V: Verbs + Control>(v: &V, wanted: &Descriptor) -> Result<Self, AllocError> {
         Self::create_or_open_within(v, wanted, CREATE_BUDGET).await

@@ -60,8 +60,9 @@ impl<K, L> Art<K, L> {
     /// creates one. If several clients do this at once, one of them succeeds, and all use its tree.
     ///
     /// # Errors
-    /// Returns an error if a verb or an allocation fails, [`IndexError::Corrupt`] if the root word does not hold the
-    /// address of a root, and the error of [`ArtOptions::check`].
+    /// Returns an error if a verb or an allocation fails, [`IndexError::Corrupt`] if the root word holds a value that
+    /// cannot be the address of a root, [`IndexError::BadInput`] if a slot cannot hold the address of a new root, and
+    /// the error of [`ArtOptions::check`].
     pub async fn open<V: Verbs + Control>(
         v: &V,
         leaves: L,

@@ -10,8 +10,9 @@ use crate::art::{ArtClient, FIRST_INCARNATION, KeyText, shared};
 use crate::block::{leaf_class, node_class};
 use crate::errors::unaddressable;
 
-/// Nodes at most this number of levels below the root are placed on the memory nodes in turn. A deeper node is on the
-/// memory node of its parent.
+/// New nodes at most this number of levels below the root are placed on the memory nodes in turn. A deeper node is
+/// placed on the memory node of its parent. A node that is inserted above another one is placed on the memory node of
+/// that one.
 const SPREAD_HEIGHT: usize = 2;
 
 /// A node on the right edge, with the children that are known so far.
@@ -200,8 +201,8 @@ where
         Ok(())
     }
 
-    /// Writes a node. If its header cannot hold all key bytes from `from` on, also writes nodes with one child above
-    /// it. Returns the word for the slot that links the topmost of these nodes.
+    /// Writes a node. If its header cannot hold all key bytes from `from` on, and clients do not skip key bytes, also
+    /// writes nodes with one child above it. Returns the word for the slot that links the topmost of these nodes.
     async fn node(&mut self, done: &Open, text: &KeyText, from: usize) -> Result<SlotWord, IndexError> {
         let types = *self.client.art.types();
         let compression = self.client.art.options.compression;

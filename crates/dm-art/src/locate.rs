@@ -9,8 +9,8 @@ use crate::art::{ArtClient, KeyText, shared};
 use crate::errors::{corrupt, misplaced};
 use crate::{Single, SingleStore};
 
-/// The starting point of a search. Each variant finds the place of a key more reliably than the previous one, and takes
-/// more READs.
+/// The starting point of a search. Each variant finds the place of a key more reliably than the previous one, and may
+/// take more READs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum From {
     /// Start at the cached slot of the key.

@@ -73,8 +73,8 @@ impl Compression {
         }
     }
 
-    /// Returns the header of a node with this branch, on the path of `key`. The path does not determine the bytes from
-    /// `from` on.
+    /// Returns the header of a node with this branch, on the path of `key`. The path to the node determines only the
+    /// key bytes in front of `from`.
     pub(crate) fn header(self, kind: u8, from: usize, branch: usize, key: &[u8]) -> RadixHeader {
         let begin = from.max(branch.saturating_sub(self.partial_max()));
         RadixHeader::new(begin as u8, kind, &key[begin..branch])

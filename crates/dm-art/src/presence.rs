@@ -172,10 +172,11 @@ impl<K, L> Art<K, L> {
     /// Does one round of reclamation and begins the next turn of the cache, even if neither is due. Call this on a
     /// compute node that runs no operations for a while. The verbs are metered as housekeeping.
     ///
-    /// If every compute node does this five times, all memory that was retired before the first call is freed.
+    /// If every compute node does this five times, all memory that was retired before the first call is freed, unless
+    /// an operation that began before still runs.
     ///
     /// # Errors
-    /// Returns an error if a verb or a control request fails.
+    /// Returns the errors of [`Allocator::collect`].
     pub async fn collect<V: Verbs + Control>(&self, v: &V) -> Result<(), IndexError> {
         let Some(epochs) = self.alloc.epochs() else {
             return Ok(());

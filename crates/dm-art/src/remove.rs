@@ -67,8 +67,8 @@ where
     }
 
     /// Clears the slot that points to a removed leaf. Correctness does not depend on this, because a slot that still
-    /// points to such a leaf counts as a slot without a child. Renews the node if it has at most one child left and is
-    /// not the root.
+    /// points to such a leaf counts as a slot without a child. Renews the node if it has at most one child left, unless
+    /// it is the root or not known.
     async fn unlink(&self, key: &KeyText, link: &Link, within: &Within) -> Result<(), IndexError> {
         let word = link.slot.word;
         if word.is_frozen() {
@@ -137,7 +137,7 @@ where
     }
 
     /// Clears the slot that leads to a leaf that this client has removed, even if the slot is in another node by now.
-    /// Retires the leaf. If the node then has fewer than two children, renews it.
+    /// Retires the leaf. If the node then has fewer than two children, renews it, unless it is the root.
     pub(crate) async fn clear(&self, key: &KeyText, leaf: RemotePtr) -> Result<(), IndexError> {
         let mut retry = self.v.retry(self.art.options.attempts);
         loop {
@@ -175,7 +175,8 @@ where
 
     /// Reads the node again if the link came from the cache, because the cache does not show which children other
     /// compute nodes have removed. `left` is the number of children that the cache shows. To save READs, this reads
-    /// only if `left` + 1 is a power of two. Renews the node if it has fewer than two children.
+    /// only if `left` + 1 is a power of two. Renews the node if it has fewer than two children, unless it is the root
+    /// or not known.
     async fn look_again(
         &self,
         key: &KeyText,

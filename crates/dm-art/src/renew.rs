@@ -39,7 +39,7 @@ where
     /// Afterwards the caller must search again, even if another client has renewed the node.
     pub(crate) async fn renew(&self, key: &KeyText, within: &Within) -> Result<(), IndexError> {
         if within.at == self.art.root {
-            // A root has the largest type. This type has a slot for each key byte, except in a tree of
+            // A root has the largest type. This type has a slot for each value of a key byte, except in a tree of
             // [`NodeTypes::TINY`]. So only the root of such a tree can be full.
             return Err(IndexError::BadInput {
                 why: "the root has no room for another key byte",

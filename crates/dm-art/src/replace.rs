@@ -116,8 +116,8 @@ where
         }
     }
 
-    /// Continues a write that has found a replaced leaf through `link`. `by` is the leaf that has replaced it, and
-    /// `others` is the key of both.
+    /// Continues a write or a removal that has found a replaced leaf through `link`. `by` is the leaf that has replaced
+    /// it, and `others` is the key of both.
     pub(crate) async fn past_replaced(
         &self,
         key: &KeyText,

@@ -237,7 +237,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
     /// separators.
     ///
     /// # Errors
-    /// Returns an error if a verb fails, and [`IndexError::Corrupt`] if a node's bytes contradict each other.
+    /// Returns the errors of [`RangeIndex::scan`].
     pub async fn warm<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError>
     where
         S: SingleStore<V, K>,

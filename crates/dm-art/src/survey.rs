@@ -57,7 +57,8 @@ impl<K: KeyBytes, L> Art<K, L> {
     ///
     /// # Errors
     /// Returns an error if a verb fails or a renewal cannot be completed. A corrupt node is not an error, but is
-    /// recorded as a fault in the survey.
+    /// recorded as a fault in the survey. It is an error only if this must read the node to find key bytes that no
+    /// header holds.
     pub async fn survey<V: Verbs + Control>(
         &self,
         v: &V,

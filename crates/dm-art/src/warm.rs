@@ -13,10 +13,11 @@ use crate::presence::end_operation;
 
 impl<K: KeyBytes, L> Art<K, L> {
     /// Replaces the content of this tree's cache by that of `other`, the same tree on another compute node. Returns
-    /// `false` and changes nothing if the content does not fit, or if it might not be valid on this compute node.
+    /// `false` and changes nothing if the content does not fit, if it might not be valid on this compute node, or if
+    /// `other` has another root, other node types or another kind of cache index.
     ///
     /// # Errors
-    /// Returns an error if a verb or a control request fails.
+    /// Returns the errors of [`Allocator::prepare`](dm_alloc::Allocator::prepare).
     pub async fn adopt_cache<V: Verbs + Control>(&self, v: &V, other: &Self) -> Result<bool, IndexError> {
         let adopt = async {
             // This is the epoch of the other cache's current turn. Every image that enters the other cache from now on
@@ -32,11 +33,13 @@ impl<K: KeyBytes, L> Art<K, L> {
         self.as_operation(v, adopt).await
     }
 
-    /// Reads inner nodes into the cache until all are there or the cache is full. The verbs are metered as
-    /// housekeeping. Returns the number of nodes that the cache has admitted.
+    /// Reads inner nodes into the cache until all are there or the cache is full. Leaves out frozen nodes, nodes that
+    /// the cache does not admit, and the nodes below both. The verbs are metered as housekeeping. Returns the number of
+    /// nodes that the cache has admitted.
     ///
     /// # Errors
-    /// Returns an error if a verb fails, and [`IndexError::Corrupt`] if a node's bytes contradict each other.
+    /// Returns the errors of [`Allocator::prepare`](dm_alloc::Allocator::prepare) and of verbs, and
+    /// [`IndexError::Corrupt`] if a node's bytes contradict each other.
     pub async fn warm<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError> {
         self.as_operation(v, self.read_all(v)).await
     }
@@ -106,7 +109,8 @@ where
     /// housekeeping.
     ///
     /// # Errors
-    /// Returns an error if a verb fails, and [`IndexError::Corrupt`] if a node's bytes contradict each other.
+    /// Returns the errors of [`Allocator::prepare`](dm_alloc::Allocator::prepare) and of verbs, and
+    /// [`IndexError::Corrupt`] if a node's bytes contradict each other.
     pub async fn warm_for(&self, keys: impl IntoIterator<Item = K>) -> Result<(), IndexError> {
         let _unmetered = self.v.meter().housekeeping();
         for key in keys {

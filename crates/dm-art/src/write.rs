@@ -245,10 +245,10 @@ where
         (!self.is_top(within)).then_some(within.at)
     }
 
-    /// Returns a memory node for the child in the slot with `byte`. All children of the root, and the inner nodes below
-    /// nodes of the largest type, are spread in this way, because otherwise the whole tree would be on one memory node.
-    /// The result depends only on the byte and on the memory node of `within`, so that a key that is removed and
-    /// inserted again is on the same memory node and reuses memory there.
+    /// Returns an address on a memory node for the child in the slot with `byte`. New children of the root or of a node
+    /// that is not known, and new inner nodes below nodes of 256 slots, are spread in this way, because otherwise the
+    /// whole tree would be on one memory node. The memory node depends only on the byte and on the memory node of
+    /// `within`, so that a key that is removed and inserted again is on the same memory node and reuses memory there.
     fn spread(&self, within: &Within, byte: u8) -> Option<RemotePtr> {
         let nodes = u32::from(self.art.alloc.memory_nodes());
         // Multiples of the golden ratio spread any run of bytes evenly.
@@ -258,7 +258,7 @@ where
         RemotePtr::new(NodeId(node as u16), 0)
     }
 
-    /// Returns the memory node for a new inner node in the slot with `byte`.
+    /// Returns an address on the memory node for a new inner node in the slot with `byte`.
     fn near_node(&self, within: &Within, byte: u8) -> Option<RemotePtr> {
         match self.is_top(within) || self.art.types().is_direct(within.node_type) {
             true => self.spread(within, byte),
@@ -314,8 +314,8 @@ where
     }
 
     /// Puts a new node with branch `at` into the slot of `link`. The new node has two children: the former child of the
-    /// slot, which `word` links, and a new leaf. If the shared key bytes do not fit into one header, this adds further
-    /// nodes with one child above the new node.
+    /// slot, which `word` links, and a new leaf. If the shared key bytes do not fit into one header, and clients do not
+    /// skip key bytes, this adds further nodes with one child above the new node.
     async fn put_node<'a>(
         &'a self,
         wanted: &Wanted<'_, K>,
@@ -330,7 +330,7 @@ where
         let from = usize::from(link.slot.branch) + 1;
         let compression = self.art.options.compression;
         let above = compression.nodes_above(from, at);
-        // All of these nodes have the smallest type, even a node with only one child.
+        // All of these nodes have the smallest type that has room for two children, even a node with only one child.
         let kind = types.fitting(2);
         let mut blocks = Vec::with_capacity(above + 1);
         let mut near = self.near_node(within, wanted.text[from - 1]);

@@ -12,7 +12,7 @@ use crate::{Handle, Parts};
 /// Maximum number of walks of a check, and of a census. A check reports a fault only if two successive walks find it
 /// unchanged.
 pub(crate) const WALKS: u32 = 4;
-/// The time between two walks of a check. It is longer than any operation that is not interrupted.
+/// The time between two walks of a check. It is much longer than an operation on one key usually takes.
 const BETWEEN: Nanos = Nanos::from_millis(5);
 
 /// A lock that a client holds.
@@ -49,9 +49,9 @@ pub struct CheckReport {
     /// Bytes that the memory nodes have handed out for nodes and items.
     pub allocated_bytes: u64,
     /// Bytes that were handed out, cannot be reached, and are neither in the depots nor in this compute node's
-    /// allocator. They include the free memory of other members; the rest is lost.
+    /// allocator. They include the stock of other members; the rest is lost.
     pub leaked_bytes: u64,
-    /// Nodes and words that clients were changing during the check.
+    /// Nodes that clients were changing during the last walk, and the faults that only this walk has found.
     pub in_change: u64,
     /// Faults.
     pub findings: Vec<Finding>,
@@ -178,7 +178,8 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    /// Returns whether no member has lost its slot during the walk.
+    /// Returns whether the members stayed the same during the walk: no member has joined, lost its slot, or was being
+    /// expelled.
     pub(crate) fn is_stable(&self) -> bool {
         let [before, after] = &self.members;
         before.are_all_in(after)

@@ -118,7 +118,8 @@ impl<P: Parts> Handle<P> {
     /// (usually [`leading_bytes`](dm_indirect::leading_bytes)).
     ///
     /// # Errors
-    /// Returns [`IndexError::BadInput`] if, according to the options, values are not references to items.
+    /// Returns [`IndexError::BadInput`] if, according to the options, values are not references to items, and
+    /// [`IndexError::ValueLength`] if the index's values are not as long as references.
     pub fn items<'h, V: Verbs + Control>(
         &'h self,
         v: &'h V,
@@ -193,9 +194,9 @@ impl<P: Parts> Handle<P> {
         (locks + self.alloc.local_bytes() + shared + size_of::<Self>()) as u64
     }
 
-    /// Returns the bytes of nodes that this compute node has allocated, minus those that it has retired, over all
-    /// memory nodes. The index's memory is the sum over all compute nodes. The number for one compute node may be
-    /// negative.
+    /// Returns the bytes of the blocks that this compute node has allocated on all memory nodes, minus those that it
+    /// has freed or retired. The index's memory is the sum over all compute nodes. The number for one compute node may
+    /// be negative.
     pub fn allocated_bytes(&self) -> i64 {
         self.alloc.stats().in_use_bytes
     }

@@ -37,7 +37,8 @@ pub trait Parts: Sized {
     /// Assembles the parts over `pool`.
     ///
     /// # Errors
-    /// Returns [`OpenError`] if the world lacks a capability, if there is no node of these sizes, or if a READ fails.
+    /// Returns [`OpenError`] if the world lacks a capability, if there is no node of these sizes, or if a request
+    /// fails.
     fn assemble<V: Verbs + Control>(
         pool: &mut Pool<'_, V>,
         options: &Self::Options,
@@ -105,13 +106,13 @@ pub trait Parts: Sized {
         async { Ok(false) }
     }
 
-    /// Returns the number of gets of a skewed workload after which a compute node's record of hot keys no longer
-    /// changes.
+    /// Returns the number of gets of a skewed workload after which a compute node's record of hot keys should hold the
+    /// hottest ones; 0 if there is no such record.
     fn gets_to_learn(&self) -> usize {
         0
     }
 
-    /// Returns the size of a compute node's record of hot keys in bytes.
+    /// Returns the size of a compute node's record of hot keys in bytes; 0 if there is no such record.
     fn learned_bytes(&self) -> u64 {
         0
     }

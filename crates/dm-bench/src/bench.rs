@@ -66,7 +66,8 @@ impl Bench {
     /// for each row.
     ///
     /// # Errors
-    /// Returns the [`RunError`] of the first point that has no result.
+    /// Returns the [`RunError`] of the first point that has no result, and [`RunError::Bad`] if a number of a row is
+    /// not finite.
     pub fn run<I: BenchIndex>(
         self,
         name: &str,

@@ -37,7 +37,7 @@ pub fn capability(name: &str) -> Result<Capability, String> {
     })
 }
 
-/// Returns the first 60 characters of a word, in quotes.
+/// Returns the first 60 characters of a word, in quotes. `…` follows if there are more.
 fn shown(word: &str) -> String {
     match word.char_indices().nth(60) {
         Some((end, _)) => format!("{:?}…", word.get(..end).unwrap_or_default()),

@@ -92,14 +92,14 @@ pub(crate) trait Drive: fmt::Debug + Send + Sync {
     ) -> Pin<Box<dyn Future<Output = Result<(), RunError>> + 'a>>;
 }
 
-/// Round trips of a get, an update and an insert, with warm caches and without contention.
+/// Mean round trips of a get, an update and an insert, with warm caches and without contention.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Trips {
-    /// The round trips of a get.
+    /// The mean round trips of a get.
     pub get: f64,
-    /// The round trips of an update.
+    /// The mean round trips of an update.
     pub update: f64,
-    /// The round trips of an insert.
+    /// The mean round trips of an insert.
     pub insert: f64,
 }
 

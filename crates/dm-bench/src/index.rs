@@ -41,7 +41,7 @@ pub trait BenchIndex: Sized + Send + Sync + 'static {
     /// Makes a client over `v`'s connections.
     fn client<'h, V: Verbs + Control>(&'h self, v: &'h V) -> impl RangeIndex<Key = Self::Key>;
 
-    /// Fills the cache, as far as it has room.
+    /// Fills the cache, as far as it has room. By default, does nothing.
     ///
     /// # Errors
     /// Returns an error if a verb fails or a node's bytes contradict each other.
@@ -50,7 +50,8 @@ pub trait BenchIndex: Sized + Send + Sync + 'static {
     }
 
     /// Brings a warm cache that cannot hold the whole index into its steady state for these keys. The keys have the
-    /// order in which operations use them, so the last keys are those of the most recent operations.
+    /// order in which operations use them, so the last keys are those of the most recent operations. By default, does
+    /// nothing.
     ///
     /// # Errors
     /// Returns an error if a verb fails or a node's bytes contradict each other.
@@ -62,8 +63,9 @@ pub trait BenchIndex: Sized + Send + Sync + 'static {
         async { Ok(()) }
     }
 
-    /// Returns the number of gets of a skewed workload after which the compute node's record of hot keys no longer
-    /// changes. The harness makes them before it measures the steady state.
+    /// Returns the number of gets of a skewed workload after which the compute node's record of hot keys should hold
+    /// the hottest ones; 0 if there is no such record. The harness makes these gets before a simulated run with skewed
+    /// keys, but unless the run is steady, not more of them than the run has operations.
     fn gets_to_learn(&self) -> usize {
         0
     }

@@ -38,7 +38,7 @@ pub struct Measured {
     pub busiest: Option<Busiest>,
     /// The share of the clients' time in which they waited for locks that were not free.
     pub lock_waits: f64,
-    /// The counts of a steady run.
+    /// The counts of a steady run. They are 0 unless the world is the simulator.
     pub steady: Steady,
     /// The costs of single write operations.
     pub writes: WriteCosts,
@@ -72,12 +72,13 @@ pub struct NicShares {
     pub worked: f64,
 }
 
-/// The operations between the end of the warm-up and the moment when the first client has no operations left.
+/// The operations between the end of the warm-up and the moment when the first client stops.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Steady {
-    /// The beginning, in nanoseconds of the world's time.
+    /// The end of the last operation of the warm-up, in nanoseconds of the world's time; 0 if there was none.
     pub from: u64,
-    /// The end, in nanoseconds of the world's time; 0 as long as all clients have operations left.
+    /// The time at which the first client stopped, in nanoseconds of the world's time; 0 if each client did only its
+    /// own share of the operations.
     pub until: u64,
     /// The number of operations.
     pub ops: u64,

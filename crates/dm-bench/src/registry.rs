@@ -479,7 +479,8 @@ impl Point {
     /// client and no contention.
     ///
     /// # Errors
-    /// Returns [`RunError`] if the index does not run with these promises.
+    /// Returns [`RunError`] if the index cannot be loaded, for example because it needs a missing promise, or if an
+    /// operation fails.
     pub fn trips(&self, caps: Caps) -> Result<Trips, RunError> {
         self.driver.trips(&self.setting, caps)
     }

@@ -69,8 +69,9 @@ pub struct Setting {
     /// Whether half of a compute node's threads scan, and the others run the rest of the mix. Simulator only.
     pub by_thread: bool,
     /// Whether the clients take operations until all of them together have done them, so that a fast client does more.
-    /// Only the time between a warm-up and the moment when the operations run out is measured. Simulator only. (There,
-    /// runs with a warm-up or a duration distribute their operations in the same way.)
+    /// [`Measured::steady`](crate::Measured::steady) then counts only operations between a warm-up and the moment when
+    /// the operations run out. Simulator only. (There, runs with a warm-up or a duration distribute their operations in
+    /// the same way.)
     pub steady: bool,
     /// Minimum duration of a steady run, in nanoseconds of the world's time. Queues at hot locks take time to fill, and
     /// the more clients there are, the longer this takes.

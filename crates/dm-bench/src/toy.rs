@@ -1,4 +1,5 @@
-//! An index for the harness's own tests: a map in this process. Each operation posts one verb.
+//! An index for the harness's own tests: a map in this process. Each operation posts one verb, except for a bulk load,
+//! which posts none, and the first operation of a late client.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -107,12 +108,12 @@ impl BenchIndex for Toy {
 struct Client<'h, V> {
     toy: &'h Toy,
     v: &'h V,
-    /// Number of round trips before the first operation.
+    /// Number of additional round trips of the first operation.
     late: Cell<u16>,
 }
 
 impl<V: Verbs> Client<'_, V> {
-    /// Takes one round trip, then changes or reads the map.
+    /// Takes one round trip, or more at first if the client is late, and then changes or reads the map.
     async fn with<T>(&self, work: impl FnOnce(&mut BTreeMap<Key8, Vec<u8>>) -> T) -> Result<T, IndexError> {
         let at = RemotePtr::new(NodeId(0), 64).expect("an address");
         for _ in 0..=self.late.take() {

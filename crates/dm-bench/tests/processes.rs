@@ -67,7 +67,7 @@ impl Rows {
 
 #[test]
 fn a_point_has_the_same_row_in_a_process_and_its_death_is_its_own() {
-    // Points that differ only in clients, operations and mix begin with copies of one index.
+    // Points that differ only in clients and mix begin with copies of one index. The steady point loads its own.
     let mut points: Vec<Point> = [1, 2, 4, 8, 1, 2].map(|clients| toy::point(clients, 400)).into();
     points[1].setting.mix = "b".parse().unwrap();
     points[3].setting.steady = true;

@@ -98,9 +98,10 @@ impl<K: KeyBytes, S> Blink<K, S> {
         let mut retry = v.retry(self.options.attempts);
         loop {
             match self.descend(v, &split.separator, level, copy).await? {
-                // The node was just read through a link or as the root, so it is linked. If the split of the left half
-                // is not finished because its client is gone, a writer of the left half finishes it. A writer of the
-                // right half cannot finish it, so this returns the left half if it is known.
+                // A descent returns an unborn node only if a linked node or the root word led to it, so the node is
+                // linked. If the split of the left half is not finished because its client is gone, a writer of the
+                // left half finishes it. A writer of the right half cannot finish it, so this returns the left half if
+                // it is known.
                 Some(Found::Node { left }) => return Ok(Some(Lead::linked(left.unwrap_or(copy.at)))),
                 Some(Found::RootBelow(root)) => {
                     if root.level + 1 == level && self.grow(v, root, split).await? {
@@ -234,7 +235,7 @@ impl<K: KeyBytes, S> Blink<K, S> {
 
     /// Reads all inner nodes into the cache, top down, as far as the cache admits them. The verbs are metered as
     /// housekeeping. Stops early at a node that has been merged away or replaced. Returns the number of nodes that were
-    /// read.
+    /// read before that.
     ///
     /// # Errors
     /// Returns an error if a verb fails or a retry limit is reached, and [`IndexError::Corrupt`] if a node's bytes

@@ -1,6 +1,6 @@
 //! Measures the cost of a lookup with random keys in a cache of 30 000 level-1 nodes with 42 children each.
 //!
-//! This command counts instructions, which are the same in every run:
+//! Of these commands, `valgrind` counts instructions, which are the same in every run, and `time` measures the time:
 //! ```text
 //! cargo build --release -p dm-cache --example lookup_cost
 //! valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect='*look_up_many*' \

@@ -18,7 +18,7 @@ const PAGE: usize = dm_sync::scaled(128, 4);
 /// Entries of the smallest page's allocation.
 const FIRST: usize = dm_sync::scaled(8, 2);
 /// Number of entries by which a page's allocation grows. On average half of them are unused. If the allocation doubled
-/// instead, a third of all memory would be unused.
+/// instead, about a quarter of it would be unused.
 const STEP: usize = dm_sync::scaled(16, 2);
 
 #[derive(Debug)]
@@ -181,7 +181,7 @@ impl<K: Copy + Ord> Directory<K> {
         }
     }
 
-    /// Returns the number of bytes that [`Directory::insert`] will allocate for this low key.
+    /// Returns the number of bytes that [`Directory::insert`] will allocate for this low key, which has no entry yet.
     pub(crate) fn cost_of(&self, low: &K) -> u64 {
         let entry = (size_of::<K>() + size_of::<u32>()) as u64;
         let one_more_page = Self::spine(

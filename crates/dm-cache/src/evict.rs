@@ -14,7 +14,8 @@ use crate::state::{InTheWay, State};
 /// Number of evictions per tick of the clock that measures ages. With a larger number, ages would be too coarse. With a
 /// smaller one, almost every lookup would write the tick of its image.
 const TICK: u32 = dm_sync::scaled(16, 1) as u32;
-/// Maximum number of evictions per new image. It suffices for the largest node in a cache full of the smallest nodes.
+/// Maximum number of evictions per new image. It suffices if the new image has at most about 64 times the bytes of an
+/// evicted one.
 const VICTIMS: u32 = 64;
 
 /// The clock of evictions, and their random generator.
@@ -50,7 +51,7 @@ impl Clock {
         image.age(self.now())
     }
 
-    /// Returns the state on which the next draws depend.
+    /// Returns the state on which the next draws and ages depend.
     pub(crate) fn draws(&self) -> (u32, u64, u16) {
         (self.evictions % TICK, self.dice, self.last)
     }
@@ -82,7 +83,7 @@ impl<K: CacheKey> State<K> {
     }
 
     /// Makes room for `image`, which is not cached yet, and returns the images that overlap it. Returns
-    /// `None` if evictions cannot make enough room.
+    /// `None` if up to [`VICTIMS`] evictions do not make enough room.
     pub(crate) fn room_for(&mut self, image: &Image<K>) -> Option<InTheWay<K>> {
         let mut way = self.in_the_way(image);
         let mut victims = 0;

@@ -79,7 +79,7 @@ impl Set {
 /// * **I1** A guess is only a hint. A client must check it by reading the entry.
 /// * **I2** [`Hotspots::bytes`] is the requested size, rounded down to whole sets, and never changes.
 /// * **I3** An entry is one word, and is changed only by a compare-and-swap from the value that was read. If two
-///   threads change it at the same time, one of them must read it again, so no thread restores an entry that another
+///   threads change it at the same time, one of the two swaps fails, so no thread restores an entry that another
 ///   removed.
 #[derive(Debug)]
 pub struct Hotspots {

@@ -23,8 +23,8 @@ struct Packing {
 }
 
 /// The usual unit of encoded offsets, as a power of two: a line, because nodes begin at lines. The unit is smaller if
-/// the distance of two children is no multiple of a line. It is larger if codes of 3 or 4 bytes would otherwise have too
-/// few bits and all distances allow it.
+/// the distance of two children is no multiple of a line. It is larger if codes of 3 or 4 bytes would otherwise have
+/// too few bits and all distances allow it.
 const LINE_SHIFT: u32 = 6;
 
 impl Packing {
@@ -92,7 +92,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Returns the properties of `image`, or `None` if its entries contradict its bounds.
+    /// Returns the properties of `image`, or `None` if it has no entries or they contradict its bounds.
     pub(crate) fn of<K, I>(image: &NodeImage<K, I>) -> Option<Self>
     where
         K: CacheKey,

@@ -29,8 +29,8 @@
 //! * **I3** An [`Origin`] identifies one image permanently, by address, level, low and a hash of the content.
 //!   So a reader notices if a slot holds another image by now, and invalidation removes only the image that
 //!   was found stale. Memory is never freed while a reader uses it.
-//! * **I4** [`IndexCache::bytes`] is the sum of all requested allocations, including slack. No admission makes it
-//!   exceed the budget: images are evicted, or the new image is refused.
+//! * **I4** [`IndexCache::bytes`] is the size of the cache's struct and of all requested allocations, including slack.
+//!   No admission makes it exceed the budget: images are evicted, or the new image is refused.
 //! * **I5** Eviction changes only which nodes are cached. Each admission makes a bounded number of draws and
 //!   evicts a bounded number of images, for any keys; no image is evicted for one of a lower level.
 //! # Example

@@ -24,7 +24,7 @@ const PASSES_MAX: u32 = 100;
 const CODE_BITS: u32 = 16;
 /// Additional bits by which a block's codes extend beyond its first leaves, so that other leaves fit into it.
 const HEADROOM: u32 = 6;
-/// The unit of shares: a share of one whole leaf.
+/// The share of all leaves. Other shares are smaller numbers, in proportion.
 const WHOLE: u32 = 1 << 16;
 
 /// The leaves of a tree by their approximate first keys, for a compute node that has too little memory for an
@@ -78,9 +78,9 @@ struct State<K> {
     /// The number of times that the sketch was thinned. New entries are omitted in the same proportion. The number
     /// shrinks again while the sketch uses less than half of its budget.
     passes: u32,
-    /// The share of new leaves that the sketch keeps, in units of [`WHOLE`].
+    /// The share of new leaves that the sketch keeps; [`WHOLE`] stands for all of them.
     share: u32,
-    /// The sum of the shares since the last kept leaf, in units of [`WHOLE`].
+    /// The sum of the shares since the last kept leaf. At [`WHOLE`], a leaf is kept.
     due: u32,
 }
 
@@ -194,8 +194,8 @@ impl<K: KeyBytes> Block<K> {
         };
         let at = self.codes.partition_point(|c| *c < code);
         if self.codes.get(at) == Some(&code) {
-            // Of two leaves with the same code, the right one is kept, because it is nearer to the keys at or
-            // above the code.
+            // Of two leaves with the same code, the one that is added last is kept. It is usually the right one, which
+            // is nearer to the keys at or above the code.
             return self.leaves.set(at, leaf);
         }
         if self.codes.len() == BLOCK || !self.leaves.insert(at, leaf) {
@@ -321,8 +321,8 @@ impl<K: KeyBytes> State<K> {
         across
     }
 
-    /// Drops entries until the sketch is within its budget. Returns `false` if the budget is too small for any entry.
-    /// The sketch is then empty.
+    /// Drops entries until the sketch is within its budget. Returns `false` if the sketch is empty afterwards, for
+    /// example because the budget is too small for any entry.
     fn fit(&mut self) -> bool {
         self.recount();
         while self.bytes() > self.budget && !self.blocks.is_empty() {
@@ -522,7 +522,7 @@ impl<K: KeyBytes> State<K> {
 }
 
 impl<K: KeyBytes> Sketch<K> {
-    /// Makes an empty sketch whose [`Sketch::bytes`] stays within `budget`.
+    /// Makes an empty sketch whose [`Sketch::bytes`] stays within `budget` as long as the sketch has an entry.
     pub fn new(budget: u64) -> Self {
         Self {
             state: RwLock::new(State {
@@ -553,7 +553,7 @@ impl<K: KeyBytes> Sketch<K> {
         self.state.with_write(|state| state.admit(&entries, high))
     }
 
-    /// Adds one more leaf, if the sketch has an entry for the leaf to its left. Returns `false` if there is no such
+    /// Adds one more leaf, if the sketch has an entry that covers its separator. Returns `false` if there is no such
     /// entry, or if the new leaf cannot be stored.
     pub fn insert(&self, separator: &K, leaf: RemotePtr) -> bool {
         self.state.with_write(|state| {

@@ -111,7 +111,8 @@ impl<K: crate::CacheKey> Slab<K> {
         self.heap -= dropped;
     }
 
-    /// Adds a child to an image. Returns whether there was a place for it.
+    /// Adds a child to an image. Returns `false` if there is no place for it, or if the image's packing cannot
+    /// represent it.
     pub(crate) fn add(&mut self, slot: u32, separator: K, child: RemotePtr) -> bool {
         let Some(Slot::Full(image)) = self.place(slot) else {
             return false;

@@ -13,7 +13,8 @@ use crate::image::{Image, Shape};
 use crate::slab::Slab;
 use crate::types::{Addition, Admitted, CacheBytes, CacheKey, CachedNode, Hit, NodeImage, Origin};
 
-/// The highest level that is accepted. A tree with a higher level would have more nodes than there are addresses.
+/// The highest level that is accepted. A tree with a higher level would have at least 2^49 leaves, even with a fan-out
+/// of two.
 pub(crate) const MAX_LEVEL: u8 = 48;
 
 /// The content of an [`crate::IndexCache`]. INVARIANT: each full slot has exactly one directory entry, which is at the

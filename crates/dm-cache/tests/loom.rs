@@ -298,8 +298,8 @@ fn hotspots_adopted_blindly_replace_others() {
     hotspots_are_adopted(HotspotFlaws { blind_stores: true });
 }
 
-/// A client reports a hotspot as wrong. Meanwhile the count of another key reaches its limit, so that all counts of the
-/// set are halved. The wrong hotspot must be removed.
+/// A client reports a hotspot as wrong. Meanwhile another key is found, whose count is at its limit, so that all counts
+/// of the set are halved. The wrong hotspot must be removed.
 #[test]
 fn a_hotspot_that_is_wrong_while_counts_are_halved_goes() {
     explore("halved hotspot", 4, || {
@@ -317,7 +317,7 @@ fn a_hotspot_that_is_wrong_while_counts_are_halved_goes() {
     });
 }
 
-/// Returns a root with two slots.
+/// Returns the image of a root with these two slots.
 fn radix_image(slots: [SlotWord; 2]) -> PrefixImage<impl Iterator<Item = SlotWord> + Clone> {
     PrefixImage {
         at: RemotePtr::new(NodeId(0), 64).expect("a small offset"),

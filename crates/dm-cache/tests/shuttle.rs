@@ -1,5 +1,5 @@
 //! Runs the caches of a compute node under shuttle: the index cache under eviction, the sketch, and the hotspots. Each
-//! model has broken twins that must fail.
+//! model has a broken twin that must fail.
 #![cfg(dm_shuttle)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -82,7 +82,7 @@ impl Cached {
         Arc::new(Self { cache, budget, lives })
     }
 
-    /// Returns the bytes of `nodes` nodes of level 1 and the one above.
+    /// Returns the bytes of a cache with `nodes` nodes of level 1 and the node of level 2.
     fn room_for(nodes: u64) -> u64 {
         let probe = Self::new(u64::MAX, CacheFlaws::default());
         probe.admit_above();
@@ -142,7 +142,7 @@ impl Cached {
         hit
     }
 
-    /// Reports an image as wrong. Later lookups must not see it.
+    /// Reports an image of level 1 as wrong. Later lookups must not see it. Does nothing for an image of level 2.
     fn invalidate(&self, origin: Origin<u64>, life: u64) {
         if origin.level == 1 && self.cache.invalidate(origin) {
             self.lives.end(life, ANY_KEY);
@@ -383,7 +383,8 @@ fn a_sketch_never_leads_to_the_right_nor_to_what_is_gone() {
     });
 }
 
-/// Leaves move and are split, but no entry is removed, so every lookup finds a leaf.
+/// Runs clients that add and replace entries, and clients that look up keys. Only the mutant removes entries, so
+/// without it every lookup must find a leaf.
 fn moves(mutant: SketchMutant) {
     let shared = Sketched::new(ROOMY);
     shared.admit(0, LEAVES);
@@ -428,7 +429,8 @@ fn hotspots(sets: usize, flaws: HotspotFlaws) -> Hotspots {
 static AGED: Witness = Witness::new("a hotspot whose count was halved");
 
 /// Runs three clients, each with one key, on a table that has room for two. After a client has reported its key's slot
-/// as wrong, the table must not guess this slot. Any other guess must be the slot of the key.
+/// as wrong, the table must not guess this slot until the client has found the key there again. Any other guess must be
+/// the slot of the key.
 fn hotspot_clients(flaws: HotspotFlaws) {
     let shared = Arc::new(hotspots(1, flaws));
     threads(&shared, 3, |hot, key| {

@@ -1,6 +1,6 @@
-//! Measures the savings and the cost of sharing, over loopback. It prints the verbs per operation, once if all
-//! coroutines use one key and once if each has its own key. It also prints a client's CPU time per operation if no
-//! other client shares.
+//! Measures the savings and the cost of sharing, over loopback, by runs without and with sharing. It prints the verbs
+//! per operation, once if all coroutines use one key and once if each has its own key. It also prints the time per
+//! operation of a client that runs alone, and the size of the local locks.
 #![expect(clippy::print_stdout, reason = "an example that measures prints")]
 
 use dm_combine::{Combined, Combiner, Rdwc};

@@ -24,8 +24,8 @@
 //! * **I2** A leader closes its epoch before its operation begins. All its followers began before that, and return
 //!   after the leader's operation has ended. So the moment at which the leader's operation takes effect lies within the
 //!   operation of each follower.
-//! * **I3** The leader's value is written, once. If a leader is dropped or fails, no other client's operation
-//!   is left half done.
+//! * **I3** A leader runs its own operation on the index, once. If a leader is dropped or fails, no other client's
+//!   operation is left half done.
 //! * **I4** Each follower gets a result or runs its own operation, whatever happens to its leader. A follower that is
 //!   dropped has no further effect.
 //! * **I5** In the steady state nothing is allocated.

@@ -166,8 +166,8 @@ impl<K: Copy + Eq> Shard<K> {
         alone
     }
 
-    /// Ends the epoch. `answer` is the leader's result, or `None` if the leader failed or was dropped. Adds the wakers
-    /// that the caller must call to `wake`.
+    /// Ends the epoch. `answer` is the leader's result, or `None` if the leader failed or was dropped. Adds to `wake`
+    /// the wakers that the caller must call.
     pub(crate) fn finish_for_others(
         &mut self,
         lane: usize,
@@ -249,8 +249,8 @@ fn waker(state: State) -> Option<Waker> {
 }
 
 impl<K: Hash> Fingerprint for Shard<K> {
-    /// Returns a hash of all locks and their waiters, or 0 if no client leads or waits and every client has taken its
-    /// result. The hash omits slab numbers and capacities.
+    /// Returns a hash of all locks and their waiters, or 0 if no client leads or waits, every client has taken its
+    /// result, and no buffer of flaw T-R2 exists. The hash omits slab numbers and capacities.
     fn fingerprint(&self) -> u64 {
         let name = |w: &Waiter| (w.client, w.wish, w.again);
         let held = self.lanes.iter().enumerate().filter_map(|(i, l)| {

@@ -6,7 +6,7 @@ use crate::lanes::Lanes;
 /// the broken twins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RdwcFlaws {
-    /// T-R1: a write joins another write that has already read the value that it writes.
+    /// T-R1: a write joins another write whose leader has already read the value that the leader writes.
     pub joins_after_sample: bool,
     /// T-R2: combined values are passed in one buffer per lock, even if the lock is held for another key by the time a
     /// value is stored.

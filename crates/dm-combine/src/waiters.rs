@@ -15,7 +15,8 @@ pub(crate) struct Waiter {
     pub(crate) wish: Wish,
     /// Whether an earlier epoch of this operation ended without a result for it.
     pub(crate) again: bool,
-    /// Whether the waiter is in the list of a closed epoch. If not, it is in the list of the next epoch.
+    /// Whether a waiter that is in a list is in the list of a closed epoch. If not, it is in the list of the next
+    /// epoch.
     pub(crate) sealed: bool,
     pub(crate) state: State,
     /// The value that a get found. The buffer is kept for reuse.

@@ -226,7 +226,7 @@ fn kept(name: &str, floor: usize, flaws: RdwcFlaws) {
     });
 }
 
-/// Runs two writers, one of which is dropped. The dropped one may be the leader or the follower.
+/// Runs two writers, one of which is dropped. When it is dropped, it may lead or wait at the lock.
 fn left(name: &str, floor: usize, flaws: RdwcFlaws) {
     explore(name, floor, None, move || {
         let shared = Shared::new(flaws);

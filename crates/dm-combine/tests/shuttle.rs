@@ -1,5 +1,6 @@
-//! Runs sharing under shuttle: five clients, three keys, two locks, and operations of all kinds, some of which are
-//! dropped. Every history must be linearizable, and no client may be left at a lock. Each flaw must be found.
+//! Runs sharing under shuttle: five clients, three keys, two locks each for gets and for writes, and all kinds of
+//! operations on single keys, some of which are dropped. Every history must be linearizable, and no client may be left
+//! at a lock. Each flaw must be found.
 #![cfg(dm_shuttle)]
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 

@@ -1,4 +1,5 @@
-//! Delays for hosts that send wrong proofs. Each further wrong proof makes the host's next proof wait longer.
+//! Delays for hosts that send wrong proofs. The first few wrong proofs cause no delay. Each further one makes the
+//! host's next proof wait longer, up to a limit.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -10,7 +10,8 @@ use crate::greeting::{Greeting, Session, Side, Welcoming};
 use crate::secret::{Secret, fresh};
 use crate::wire::{Answer, Entrance, Message, Port, Refusal, Request, VERSION, WireError};
 
-/// Default time that a node may take to answer a request.
+/// The usual `patience` of [`Client::connect`]: the time for connecting to a node and greeting it, and then the time
+/// for each answer.
 pub const DEFAULT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A connection to a node, after the greeting.
@@ -37,9 +38,10 @@ pub struct Welcomed {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The node could not be reached, did not answer in time, or ended the connection.
+    /// The node could not be reached, did not answer in time, or ended the connection; or this machine has no random
+    /// bytes.
     Io(io::Error),
-    /// The node sent bytes that are not a message of this protocol.
+    /// The node sent bytes that are not a message of this protocol, or a message with a wrong authentication code.
     Wire(WireError),
     /// The node sent a message that does not belong to the request.
     OutOfTurn,
@@ -89,12 +91,12 @@ impl From<io::Error> for ClientError {
 }
 
 impl Client {
-    /// Connects to the node at `address` and greets it with the queue pair `port`. Tries again while the node has too
-    /// many connections.
+    /// Connects to the node at `address` and greets it with the queue pair `port`. Tries again if the node has too many
+    /// connections, or ends this one during the greeting.
     ///
     /// # Errors
-    /// Returns [`ClientError`] if this does not succeed within `patience`, or the node refuses the client or cannot
-    /// prove that it knows the secret.
+    /// Returns [`ClientError`] if the node cannot be reached and greeted within `patience`, if it refuses the client,
+    /// if it requires a secret and `secret` is `None`, or if it cannot prove that it knows the secret.
     pub fn connect(
         address: SocketAddr,
         secret: Option<&Secret>,

@@ -62,7 +62,7 @@ pub struct Desk<F: Fabric> {
     pub(crate) ledger: Mutex<Ledger<F>>,
     pub(crate) fabric: Arc<F>,
     pub(crate) secret: Option<Secret>,
-    /// Addresses of this node, other than the one at which a connection has arrived.
+    /// Further addresses at which clients may reach this node, such as that of a proxy.
     pub(crate) known_as: Vec<Address>,
     pub(crate) metrics: Metrics,
     pub(crate) strangers_lines: Lines,
@@ -110,7 +110,7 @@ pub enum End {
     Wire(WireError),
     /// The message is not allowed at this point.
     OutOfTurn,
-    /// The peer was refused, and the refusal was sent to it.
+    /// The peer was refused. The last answer tells it so.
     Refused(Refusal),
     /// The system has no random bytes.
     Random(io::Error),
@@ -129,7 +129,7 @@ impl fmt::Display for End {
     }
 }
 
-/// The state of one connection. Dropping it ends its clients and its queue pair.
+/// The state of one connection. Dropping it detaches its clients and closes its queue pair.
 pub struct Dialogue<F: Fabric> {
     desk: Arc<Desk<F>>,
     host: Host,
@@ -159,7 +159,8 @@ impl<F: Fabric> Dialogue<F> {
         matches!(self.state, State::Challenged(_))
     }
 
-    /// Handles the body of a message. Returns the body of the answer, and the reason if the dialogue ends.
+    /// Handles the body of a message. Returns the body of the answer, if there is one, and the reason if the dialogue
+    /// ends.
     pub fn hear(&mut self, body: &[u8]) -> (Option<Vec<u8>>, Option<End>) {
         match self.take_turn(body) {
             Ok(body) => (Some(body), None),
@@ -221,8 +222,7 @@ impl<F: Fabric> Dialogue<F> {
             to,
             client: &port,
         };
-        // Until these checks have passed, the node opens no queue pair, allocates nothing, and tells nothing about its
-        // memory.
+        // Until these checks have passed, the node opens no queue pair, and tells nothing about its memory.
         if !greeting.proves(&tag) {
             return Err(End::Refused(Refusal::Secret));
         }

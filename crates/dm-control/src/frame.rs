@@ -99,7 +99,7 @@ pub(crate) fn receive(stream: &mut TcpStream, deadline: Instant) -> io::Result<O
     }
 }
 
-/// Sends a body in one piece, within `most`.
+/// Sends the frame of a body. Each write to the stream may take at most `most`.
 pub(crate) fn send(stream: &mut TcpStream, body: &[u8], most: Duration) -> io::Result<()> {
     stream.set_write_timeout(Some(most))?;
     stream.write_all(&frame(body))

@@ -30,7 +30,8 @@ const ACCEPTS: usize = 64;
 const SCRAPERS_MAX: usize = 64;
 /// Maximum number of a host's connections of metrics scrapers.
 const SCRAPERS_PER_HOST: usize = 8;
-/// The pause before the thread tries again, if the system has no descriptor for a connection.
+/// The pause before the thread tries again, if the system has no descriptor for a connection, or if waiting for events
+/// fails.
 const SHORTAGE: Duration = Duration::from_millis(100);
 
 /// The state of the thread: its listeners, and the connections that it serves.
@@ -154,7 +155,7 @@ impl<F: Fabric> Hall<F> {
         Some(first.saturating_duration_since(now))
     }
 
-    /// Returns the connections that must be served at a certain time, even without an event.
+    /// Returns the connections that must be served at a certain time even without an event, with these times.
     fn deadlines(&self) -> impl Iterator<Item = (usize, Instant)> {
         let peers = self
             .peers
@@ -187,8 +188,8 @@ impl<F: Fabric> Hall<F> {
                     if self.desk.strangers_lines.may(now) {
                         tracing::warn!(%error, "a connection could not be accepted");
                     }
-                    // The system has no descriptor left. Close a stranger or a scraper, if there is one, to free its
-                    // descriptor.
+                    // Usually the system has no descriptor left. Close a stranger or a scraper, if there is one, to
+                    // free its descriptor.
                     if let Some(goes) = self.shared.doorman.longest_waiting() {
                         self.end(goes, Left::Displaced, now);
                     } else if let Some(goes) = self.page_doorman.longest_waiting() {
@@ -301,7 +302,7 @@ impl<F: Fabric> Hall<F> {
         }
     }
 
-    /// Serves a scraper, and ends its connection after the response or its deadline.
+    /// Serves a scraper, and ends its connection after the response, an error or the deadline.
     fn scraper_turn(&mut self, number: usize, now: Instant) {
         let Some(scraper) = self.scrapers.get_mut(&number) else {
             return;

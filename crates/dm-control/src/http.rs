@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The time that a scraper may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
-/// Bytes of a request that are read.
+/// Maximum number of bytes of a request. A longer request gets no response.
 pub(crate) const REQUEST_MAX: usize = 4096;
 
 /// Returns whether all lines of a request have arrived.

@@ -1,10 +1,10 @@
 //! The state of a node: the memory handed out, the clients with their ids, groups and leases, and the fences.
 //!
 //! # Invariants
-//! * **L1** Memory is handed out once and never taken back, so a chunk is always zero.
-//! * **L2** An id belongs to at most one connection. When this connection ends, the id is free. The id is given out
-//!   again only after each other id was given out or found in use, and with a greater epoch. An id whose epoch cannot
-//!   grow is never given out again.
+//! * **L1** Memory is handed out once and never taken back, so a chunk is all zeros when it is handed out.
+//! * **L2** An id belongs to at most one connection. When this connection ends or the client releases the id, the id is
+//!   free. The id is given out again only after each other id was given out or found in use, and with a greater epoch.
+//!   An id whose epoch cannot grow is never given out again.
 //! * **L3** A fence is kept for each giver and id until this node ends. A *giver* is the memory node that gave a client
 //!   its id. The node may forget a giver only if no client of this giver is connected or fenced. A fenced client cannot
 //!   attach again.

@@ -33,8 +33,8 @@
 //!   So a peer that stalls, sends garbage or disconnects midway does not harm the others.
 //! * **C4** A connection can only send requests on behalf of its own clients, and none after one of them was fenced. A
 //!   client moves to another connection only with its token.
-//! * **C5** When the reply to a fence is sent, the queue pairs of the fenced clients are shut, and these clients stay
-//!   fenced when they reconnect.
+//! * **C5** When a fence is answered with [`Answer::Done`], the queue pairs of the fenced clients are shut, and these
+//!   clients stay fenced when they reconnect.
 //! * **C6** After an error a client's connection sends no more requests, because it could mistake a late reply for the
 //!   reply to the next request.
 //!

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use dm_sync::Mutex;
 
-/// Lines per [`WINDOW`].
+/// Maximum number of lines per [`WINDOW`].
 const LINES: u32 = 100;
 const WINDOW: Duration = Duration::from_secs(10);
 

@@ -32,9 +32,9 @@ impl Meetings {
     /// Records that `who` has arrived at `place`, and returns how many connections have arrived. After all connections
     /// have arrived and each of them was told so, the place is free again.
     pub(crate) fn meet(&mut self, place: u64, of: u16, who: Connection) -> u16 {
-        // Drop a meeting of another number of connections. Also drop a full meeting in which `who` does not take part,
-        // because one of its connections has left without learning that all had arrived. `who` then begins the next
-        // meeting.
+        // Drop a meeting at this place that waits for another number of connections. Also drop a full meeting in which
+        // `who` does not take part: one of its connections has probably left without learning that all had arrived.
+        // `who` then begins the next meeting.
         self.open
             .retain(|m| m.place != place || m.of == of && (!m.is_full() || m.here.contains(&who)));
         let at = match self.open.iter().position(|m| m.place == place) {

@@ -12,7 +12,8 @@ use crate::wire::{Answer, Request};
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     pub(crate) accepted: AtomicU64,
-    /// Connections that were refused or displaced because there were too many.
+    /// Connections that were refused or displaced because there were too many, or because the system had no descriptor
+    /// left.
     pub(crate) busy: AtomicU64,
     pub(crate) wrong_secret: AtomicU64,
     /// Connections that ended because of garbage, a stall, a message out of turn, another version or address, a lack of

@@ -84,8 +84,8 @@ impl Secret {
     /// permission to write the file, and users other than its owner and group must have no permission at all.
     ///
     /// # Errors
-    /// Returns [`SecretError`] if the file cannot be read, has other permissions, or does not contain a secret of an
-    /// allowed length.
+    /// Returns [`SecretError`] if the file cannot be read, has other permissions, has more than [`SECRET_MAX`] bytes,
+    /// or contains a secret that is too short.
     pub fn from_file(path: &Path) -> Result<Self, SecretError> {
         let file = File::open(path).map_err(SecretError::File)?;
         #[cfg(unix)]
@@ -241,7 +241,7 @@ mod tests {
             let error = read(content.as_bytes(), 0o600).unwrap_err();
             assert!(matches!(error, SecretError::TooLong), "{error}");
         }
-        // A file of 256 MB is not read.
+        // A file of 256 MiB is refused without being read to its end.
         std::fs::write(&path, []).unwrap();
         File::options()
             .write(true)

@@ -107,8 +107,8 @@ impl Builder {
     /// Starts to listen, on a new thread.
     ///
     /// # Errors
-    /// Returns [`StartError`] if the address needs a secret or cannot be used, or if the system lacks random bytes,
-    /// threads or descriptors.
+    /// Returns [`StartError`] if the address needs a secret, if it or the address of the metrics cannot be used, or if
+    /// the system lacks random bytes, threads or descriptors.
     pub fn start<F: Fabric>(self, fabric: F) -> Result<Server<F>, StartError> {
         if self.secret.is_none() && !self.listen.ip().is_loopback() {
             return Err(StartError::SecretNeeded { address: self.listen });
@@ -200,7 +200,7 @@ pub enum StartError {
         /// The address.
         address: SocketAddr,
     },
-    /// The address is in use, or does not belong to this machine.
+    /// The node cannot listen at the address: for example, it is in use or does not belong to this machine.
     Bind {
         /// The address.
         address: SocketAddr,
@@ -275,7 +275,7 @@ impl<F: Fabric> Server<F> {
     pub fn address(&self) -> SocketAddr {
         self.address
     }
-    /// Returns the address at which the server serves its metrics.
+    /// Returns the address at which the server serves its metrics, if it does.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics
     }

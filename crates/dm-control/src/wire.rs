@@ -199,7 +199,7 @@ pub enum Refusal {
     Secret,
     /// There are too many connections.
     Busy,
-    /// The node's device has no queue pair for the client.
+    /// The node's device has no queue pair left, or does not understand the description of the client's.
     Device,
     /// The client has connected to an address that is not this node's.
     Address,
@@ -212,12 +212,12 @@ pub enum Request {
     Release,
     /// Asks for new memory.
     Chunk {
-        /// The size in bytes.
+        /// The size in bytes. The node rounds it up to a multiple of [`crate::CHUNK_UNIT`].
         bytes: u64,
     },
     /// Asks how much memory the node has, and how much of it is used.
     Describe,
-    /// Renews the caller's lease.
+    /// Begins or renews the caller's lease.
     Join,
     /// Ends the caller's lease.
     Leave,
@@ -226,7 +226,8 @@ pub enum Request {
         /// The id.
         client: u16,
     },
-    /// Fences a client and the earlier holders of its id: after the answer, none of their requests has an effect.
+    /// Fences a client and the earlier holders of its id: after the answer `Done`, none of their requests has an
+    /// effect.
     Fence(Identity),
     /// Puts the caller into `group`, and removes it from its earlier group.
     Enlist {
@@ -255,7 +256,7 @@ pub enum Answer {
     Claimed {
         /// The id.
         client: u16,
-        /// Grows each time the id is given out again.
+        /// The number of the id's holders so far, including this one.
         epoch: u32,
         /// The client's token.
         token: Token,
@@ -292,14 +293,15 @@ pub enum Answer {
         /// The length of a lease in nanoseconds.
         lease_nanos: u64,
     },
-    /// Done.
+    /// The node has carried out the request.
     Done,
-    /// The caller's connection was shut by a fence, or the client that wants to attach was fenced.
+    /// The connection was shut, because one of its clients was fenced or has moved to another connection; or the client
+    /// that wants to attach was fenced.
     Fenced,
     /// There is no such client.
     NoSuchClient,
-    /// The caller's id does not belong to this connection, or the client that wants to attach has a wrong token or an
-    /// id that another client uses.
+    /// The caller's id does not belong to this connection, or the client that wants to attach has a wrong token, an
+    /// outdated epoch, or an id that another client uses.
     NotYours,
     /// The answer to `Meet`.
     Met {
@@ -640,7 +642,7 @@ mod tests {
                 port,
             },
         ];
-        // These are the tags of all messages that have only numbers as fields.
+        // These are the tags of all other messages.
         for tag in (5..=9).chain(10..=21).chain(30..=42) {
             let found = (0..=40).find_map(|length| {
                 let mut body = vec![tag; 1 + length];

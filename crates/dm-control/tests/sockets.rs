@@ -141,7 +141,7 @@ fn frame(message: &Message) -> Vec<u8> {
     frame
 }
 
-/// Returns the number of bytes of a greeting.
+/// Returns the number of bytes that a client sends in a greeting.
 fn greeting_bytes() -> usize {
     let proof = Message::Proof {
         tag: [0; 32],
@@ -155,7 +155,7 @@ fn address(port: u16) -> Address {
     SocketAddr::from(([127, 0, 0, 1], port)).into()
 }
 
-/// Starts a node that clients reach through the listener.
+/// Starts a node that clients may reach through a proxy. Also returns the listener of this proxy.
 fn serve_through_proxy(limits: Limits) -> (Server<Device>, std::net::TcpListener) {
     let proxy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let builder = Builder::new(1 << 20).secret(secret()).limits(limits);
@@ -196,7 +196,8 @@ fn pass(near: &mut TcpStream, far: &mut TcpStream, bytes: usize) {
     assert_eq!(passed, bytes as u64);
 }
 
-/// Copies only 3 bytes after the greeting.
+/// Returns a function that copies the greeting and 3 more bytes. It then closes the connection to the node: at once if
+/// `goes_away`, otherwise after the node has ended it.
 fn gap(goes_away: bool) -> impl FnOnce(TcpStream, TcpStream) {
     move |mut near, mut far| {
         pass(&mut near, &mut far, greeting_bytes() + 3);
@@ -266,7 +267,7 @@ fn a_client_with_a_secret_takes_no_node_without_it() {
         DEFAULT_PATIENCE,
     );
     assert!(matches!(asked, Err(ClientError::Impostor)), "{asked:?}");
-    // A server that answers every proof with its own welcome.
+    // This server sends a challenge and a made-up welcome, whatever the client sends.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let impostor = std::thread::spawn(move || {
@@ -305,7 +306,7 @@ fn stalls_garbage_and_disconnects_harm_nobody_and_are_logged() {
         (stream, own)
     };
     let hello = hello();
-    // Peers that send nothing, a part of a length, a part of a greeting, or a greeting without a proof.
+    // These peers send nothing, a part of a length, a part of a hello, or a hello without a proof.
     let stalled = [stall(b""), stall(&hello[..2]), stall(&hello[..20]), stall(&hello)];
     let garbage = [
         stall(b"GET / HTTP/1.1\r\n\r\n"),
@@ -343,7 +344,7 @@ fn stalls_garbage_and_disconnects_harm_nobody_and_are_logged() {
 #[test]
 fn changed_repeated_and_redirected_messages_are_refused() {
     let (node, proxy) = serve_through_proxy(Limits::default());
-    // The proxy sends the client's first message twice.
+    // The proxy sends the client's first message after the greeting twice.
     let (own, mut client) = through(&node, &proxy, |mut near, mut far| {
         pass(&mut near, &mut far, greeting_bytes());
         let mut bytes = [0; 256];
@@ -355,7 +356,7 @@ fn changed_repeated_and_redirected_messages_are_refused() {
     wait_for(&node, "dmkit_node_connections 0\n");
     let metrics = node.metrics();
     assert!(metrics.contains("dmkit_node_requests_total 1\n"), "{metrics}");
-    // The proxy changes one bit in the first message.
+    // The proxy changes one bit in the first message after the greeting.
     let (own, mut client) = through(&node, &proxy, |mut near, mut far| {
         pass(&mut near, &mut far, greeting_bytes() + 4);
         let mut tag = [0];
@@ -609,7 +610,7 @@ fn a_silent_node_is_given_up_and_never_asked_again() {
     let silent = Client::connect(address, None, &Port::default(), patience).unwrap_err();
     assert_eq!(silent.to_string(), "no answer in time");
     assert!(began.elapsed() < Duration::from_secs(5));
-    // The node dies between two requests.
+    // The node stops while a client is connected.
     let node = serve(Builder::new(1 << 20).secret(secret()));
     let mut client = connect(&node);
     drop(node);

@@ -153,8 +153,8 @@ where
     P::Op: Clone + Hash,
     P::Ret: Clone + Hash,
 {
-    /// Runs an operation and records it. It counts as invoked at its first unit, section, wake-up or request to the
-    /// control plane, and as returned when `run` ends.
+    /// Runs an operation and records it. The operation counts as invoked at its first unit, section, wake-up or request
+    /// to the control plane, or at its end if it has none of these. It counts as returned when `run` ends.
     pub async fn op(&self, op: P::Op, run: impl Future<Output = P::Ret>) -> P::Ret {
         self.begin(op);
         let ret = run.await;

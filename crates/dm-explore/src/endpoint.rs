@@ -60,8 +60,8 @@ impl Env for Endpoint {
     fn compute_node(&self) -> u16 {
         self.compute_node
     }
-    /// Returns 0 unless the model has a clock. Without a clock, only the result of `elapsed` determines
-    /// whether time has passed.
+    /// Returns 0 unless the knobs have [`Elapsed::Clock`]. Without a clock, only the result of `elapsed` determines
+    /// whether time has passed. During setup, the clock is at 0.
     fn now(&self) -> Nanos {
         let mut m = self.machine();
         if m.dead || m.immediate || m.knobs.elapsed != Elapsed::Clock {
@@ -179,7 +179,7 @@ impl Transport for Endpoint {
         self.machine().take_deferred(self.client)
     }
     /// Stores the bytes at once. This works only during [`Model::setup`](crate::Model::setup) and
-    /// [`Model::shared_opened`](crate::Model::shared_opened).
+    /// [`Model::shared_opened`](crate::Model::shared_opened); later it is refused as unsupported.
     fn load_image(&self, at: Place, bytes: &[u8]) -> Result<(), VerbError> {
         let mut m = self.machine();
         if !m.immediate {

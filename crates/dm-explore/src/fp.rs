@@ -3,7 +3,7 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// A fingerprint. Equal states have equal fingerprints. Two different states have equal fingerprints with a probability
-/// of 2^-128.
+/// of about 2^-128.
 #[derive(
     Clone,
     Copy,

@@ -40,11 +40,11 @@ pub enum Elapsed {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Retries {
-    /// After a failed attempt, the client is in the same state as before the attempt, as `Retry` promises. So loops are
-    /// finite, and budgets are never used up.
+    /// After a failed attempt, the client is in the same state as before the attempt, as `Retry` promises. So budgets
+    /// are never used up, and loops are finite, except those that the crate's documentation lists among its limits.
     Rewound,
-    /// Attempts are counted, and the client is not rewound. A loop makes at most this many attempts, and with
-    /// `Retry::again_within` at most one more.
+    /// Attempts are counted, and the client is not rewound. A loop makes at most this many attempts (but always one),
+    /// and with `Retry::again_within` at most one more.
     Bounded(u32),
 }
 
@@ -83,8 +83,8 @@ pub enum Late {
     UntilFenced,
 }
 
-/// The RNIC's freedoms (the capabilities of [`dm_verbs::Caps`] that it may lack) and the faults to explore.
-/// Start from [`Knobs::weak`] or [`Knobs::strong`], and change the fields that matter.
+/// The freedoms of the RNIC (most of them are fields of [`dm_verbs::Caps`]), of time and of retry loops, and the faults
+/// to explore. Start from [`Knobs::weak`] or [`Knobs::strong`], and change the fields that matter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Knobs {
     /// The order in which the units of one READ are served. With `Any`, separate READs of one queue pair are
@@ -118,10 +118,11 @@ pub struct Knobs {
     /// and its end.
     pub cancels: u8,
     /// The maximum number of failures of queue pairs. A queue pair may fail at any step at which a chain is in flight
-    /// on it. All its chains in flight then end in errors whose effect is unknown. Effects that have happened stay. Any
-    /// part of the other requests that the queue pair's order allows may take effect at any later time (see
-    /// [`Knobs::late`]), or never. Requests that the client posts afterwards use a new queue pair. The client may also
-    /// stay cut off, so that they are refused without effect; this counts as another failure.
+    /// on it. All its chains in flight then end in errors. The effect of these errors is unknown, unless a chain had
+    /// already been refused and has nothing left to carry out. Effects that have happened stay. Any part of the other
+    /// requests that the queue pair's order allows may take effect at any later time (see [`Knobs::late`]), or never.
+    /// Requests that the client posts afterwards use a new queue pair. The client may also stay cut off, so that they
+    /// are refused without effect; this counts as another failure.
     pub failures: u8,
     /// The time until which pending requests of a failed queue pair may take effect.
     pub late: Late,
@@ -186,8 +187,8 @@ impl Knobs {
         }
     }
 
-    /// Returns the strongest setting of every knob of [`dm_verbs::Caps`]. There are no faults. Each READ and WRITE
-    /// still interleaves unit by unit.
+    /// Returns the strongest setting of every knob of [`dm_verbs::Caps`], and lets no WRITE overtake. There are no
+    /// faults. Each READ and WRITE still interleaves unit by unit.
     #[must_use]
     pub fn strong() -> Self {
         Self {

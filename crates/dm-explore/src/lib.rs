@@ -75,21 +75,22 @@
 //! share the clients that did not change. Before a counterexample is reported, it is run once more with every client
 //! polled ([`Failure::NotReproduced`]).
 //!
-//! A state consists of remote memory, posted requests, recorded operations, the clock, the number of faults, and for
-//! each client a hash of everything that it has observed. The shared state of compute nodes is also part of a state. If
-//! the model has a complete [`Model::fingerprint`], the content of the shared state counts, and otherwise the order in
-//! which sections ran on it. All shared state uses `dm-sync`, which counts the sections. `Retry` rewinds a failed
-//! attempt, so that loops are finite. A client that pauses waits until something that it has read changes, or until
-//! time passes if it has asked for the time. If a client has not ended and no step but a fault is possible, the run is
-//! [`Failure::Stuck`].
+//! A state consists of remote memory, allocated chunks, posted requests, recorded operations, the clock, the number of
+//! faults, and for each client a hash of everything that it has observed. The shared state of compute nodes is also
+//! part of a state. If the model has a complete [`Model::fingerprint`], the content of the shared state counts, and
+//! otherwise the order in which sections ran on it. All shared state uses `dm-sync`, which counts the sections. `Retry`
+//! rewinds a failed attempt, so that most loops are finite. A client that pauses waits until something that it has read
+//! changes, or until time passes if it has asked for the time. If a client has not ended, and no step is possible
+//! except faults and late requests that may be lost, the run is [`Failure::Stuck`].
 //!
 //! A search with a cache also shows that **from every reachable state some continuation without further faults ends**:
 //! every client runs to its end, except those that crashed, were cancelled, or wait for a crash to start. If no
 //! continuation of a state ends, clients run for ever within a closed set of states, although each of them may still
 //! execute atomics. This is [`Failure::Livelock`]. It contains the shortest run to a state from which no end can be
-//! reached, and a cycle behind that state ([`Lasso`]). A model that calls [`Model::crash_may_block`] allows this after
-//! a crash or a failed chain. During the search, states are marked backwards from the ends. If marks are missing at the
-//! end of the search, the model is searched again without sleep sets, and the whole graph is examined.
+//! reached, and a cycle behind that state ([`Lasso`]). A model that calls [`Model::crash_may_block`] allows stuck runs
+//! and livelocks after a crash or the failure of a queue pair. During the search, states are marked backwards from the
+//! ends. If marks are missing at the end of the search, the model is searched again without sleep sets, and the whole
+//! graph is examined.
 //!
 //! A model's clients write *ghost variables* ([`Client::ghost`]) in the step in which they run. Only invariants read
 //! them ([`End::ghost`]); protocols see a [`dm_verbs::Verbs`], which does not show them. Ghost variables are part of
@@ -122,7 +123,8 @@
 //!   a limit, unless the model has a [`Model::fingerprint`].
 //! * A loop that changes a variable in a failed attempt (`again_wiser`) still waits for a change of something that it
 //!   has read. A loop that counts its attempts is explored completely only with [`Retries::Bounded`].
-//! * A chain has at most 256 requests, a request 128 units, a state 128 steps, and a model 32 clients.
+//! * A chain has at most 256 requests, a request 128 units, a state 128 steps, and a model 32 clients and 8 memory
+//!   nodes. A client has at most 255 chains in flight.
 #![forbid(unsafe_code)]
 
 mod chart;

@@ -112,8 +112,8 @@ impl<'a> End<'a> {
         self.machine.clients.get(client).map_or(&[], |c| &c.outputs)
     }
 
-    /// Returns the value that [`Client::ghost`] last gave to the ghost variable `name`. For a section, this is the
-    /// number of clients inside.
+    /// Returns the value that [`Client::ghost`] last gave to the ghost variable `name`, or 0 if no client has set it.
+    /// For a section, this is the number of clients inside.
     pub fn ghost(&self, name: &str) -> u64 {
         self.machine.ghost(name)
     }
@@ -153,7 +153,7 @@ impl<'a> End<'a> {
 
 struct ClientSpec<S, P: Spec> {
     compute_node: u16,
-    /// The number of crashes after which the client starts.
+    /// The number of crashes after which the client may start.
     survives: u8,
     /// Whether the client is exempt from faults.
     spared: bool,
@@ -231,23 +231,24 @@ where
         self
     }
 
-    /// Sets the bytes of host and of on-chip memory per memory node. Memory that does not change costs no time.
+    /// Sets the bytes of host and of on-chip memory per memory node. Memory that does not change does not slow the
+    /// search.
     #[must_use]
     pub fn memory(mut self, host_bytes: u64, chip_bytes: u64) -> Self {
         (self.host_bytes, self.chip_bytes) = (host_bytes, chip_bytes);
         self
     }
 
-    /// Sets the alignment of the control plane's chunks. The default is 4096, as `dm_verbs` promises. A smaller
-    /// alignment makes models smaller.
+    /// Sets the alignment of the control plane's chunks. The default is 4096 bytes, as `dm_verbs` promises. With a
+    /// smaller alignment, a model needs less memory.
     #[must_use]
     pub fn chunk_align(mut self, bytes: u64) -> Self {
         self.chunk_align = bytes;
         self
     }
 
-    /// Prepares memory. `f` runs once in each thread of a search, alone and before everything else in this thread. Its
-    /// verbs complete at once. Each execution begins with the memory that `f` leaves.
+    /// Prepares memory. `f` runs once for a replay, and once in each thread of a search, alone and before everything
+    /// else in this thread. Its verbs complete at once. Each execution begins with the memory that `f` leaves.
     #[must_use]
     pub fn setup<F: Future<Output = ()> + 'static>(
         mut self,
@@ -267,8 +268,8 @@ where
         self.with_shared(Shared::Made(Box::new(make)))
     }
 
-    /// Sets shared state that needs verbs to be opened. `open` runs before any client starts, on the memory that
-    /// [`Model::setup`] left, and the verbs of `open` complete at once.
+    /// Sets shared state that needs verbs to be opened. `open` runs once for each compute node that has clients, before
+    /// any client starts, on the memory that [`Model::setup`] left. The verbs of `open` complete at once.
     ///
     /// # Panics
     /// Panics if the model already has clients or a [`Model::fingerprint`].
@@ -373,6 +374,9 @@ where
     }
 
     /// Adds a client that starts only after another client has crashed.
+    ///
+    /// # Panics
+    /// Panics under the same conditions as [`Model::client`].
     #[must_use]
     pub fn survivor<F: Future<Output = ()> + 'static>(
         mut self,
@@ -559,7 +563,7 @@ where
         self
     }
 
-    /// Sets the freedoms of the RNIC to explore.
+    /// Sets the freedoms of the RNIC and the faults to explore.
     #[must_use]
     pub fn knobs(mut self, knobs: Knobs) -> Self {
         self.knobs = knobs;

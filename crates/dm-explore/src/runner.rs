@@ -265,7 +265,7 @@ impl<'p> Runner<'p> {
         self.machine.borrow().input_hash(step)
     }
 
-    /// Takes `step` if its outcome is known.
+    /// Takes `step` if its outcome is known. Returns whether it is.
     fn repeat(&mut self, step: Step, input: Fp) -> bool {
         let mut m = self.machine.borrow_mut();
         let Some(known) = self.moves.get(input, || m.shared_with(step.client)) else {

@@ -5,11 +5,11 @@
 pub(crate) enum StepKind {
     /// A client is polled for the first time.
     Start,
-    /// A section on state that a compute node shares begins.
+    /// A section begins on state that the clients of a compute node share.
     Local,
     /// A request to the control plane is carried out.
     Control,
-    /// A client continues, because its waker was called, something that it read has changed, or time has passed.
+    /// A client continues, because its waker was called or its pause may end.
     Wake,
     /// One unit of one request takes effect. A racy atomic may take two such steps.
     Unit { chain: u8, request: u8, unit: u8 },
@@ -41,7 +41,7 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    /// Returns whether the step is part of the program, and not an optional fault.
+    /// Returns whether the step is neither a fault nor the late effect of a request that may be lost.
     pub(crate) fn is_progress(self) -> bool {
         !matches!(
             self.kind,

@@ -49,7 +49,7 @@ pub enum Failure {
         /// The panic's message.
         message: String,
     },
-    /// These clients wait, and no step is left that could wake them.
+    /// These clients have not ended, and no step is possible except faults and late requests that may be lost.
     Stuck {
         /// The clients, counted from 0.
         clients: Vec<u8>,
@@ -177,7 +177,7 @@ impl Failure {
 pub enum Coverage {
     /// The search reached every reachable state within the bounds of the model.
     Exhaustive,
-    /// The search ended before it had reached all states.
+    /// The search reached a limit or found a failure, so it may not have reached all states.
     Partial,
     /// Runs were chosen at random from this seed. The result is valid only for these runs. For a replay, this is one
     /// run and the seed 0.
@@ -208,7 +208,7 @@ pub struct Report {
     pub outcomes: u64,
     /// Distinct end states.
     pub ends: u64,
-    /// A hash of the set of end states. Different searches of one model must agree on it.
+    /// A hash of the set of end states. All complete searches of one model with the same knobs must agree on it.
     pub ends_hash: (u64, u64),
     /// Length of the longest run, in steps.
     pub depth: u32,
@@ -216,7 +216,7 @@ pub struct Report {
     pub time: Duration,
     /// The knobs that were explored.
     pub knobs: Knobs,
-    /// The bounds and assumptions of the model, and the assumptions of the explorer.
+    /// The assumptions of the model and of the explorer.
     pub assumptions: Vec<String>,
 }
 
@@ -241,7 +241,7 @@ impl Report {
         pairs / 2.0_f64.powi(128)
     }
 
-    /// Describes which requests may be lost or late.
+    /// Describes which requests may be lost or late, and which clients may crash.
     fn losses(knobs: &Knobs) -> String {
         let until = match knobs.late {
             Late::UntilNext => {

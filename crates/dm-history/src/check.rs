@@ -11,7 +11,7 @@ use crate::spec::{Effect, Spec};
 /// Limits of the search that a check makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Steps (operations tried) per key. A step costs some tens of nanoseconds.
+    /// Maximum number of steps (operations tried) per key. A step costs some tens of nanoseconds.
     pub steps_per_key: u64,
 }
 
@@ -46,7 +46,7 @@ pub enum Verdict<Key, State> {
 pub struct Passed {
     /// Number of operations, pending ones included.
     pub operations: usize,
-    /// Number of keys.
+    /// Number of keys, without those whose only operations are pending ones that cannot change the state.
     pub keys: usize,
     /// Number of steps of the search.
     pub steps: u64,

@@ -195,8 +195,8 @@ impl<'a, S: Spec> Piece<'a, S> {
         }
     }
 
-    /// Returns every state that is possible just before item `at` is invoked. Only pending operations may be running at
-    /// that moment.
+    /// Returns every state that is possible just before item `at` is invoked, and possibly some that are not. Only
+    /// pending operations may be running at that moment.
     fn states_before(&self, at: usize) -> Vec<S::State> {
         let made = |item: &Item<'a, S>| match item.effect(self.spec) {
             Effect::Sets(state) | Effect::Overwrites(state) => Some(state),
@@ -314,7 +314,8 @@ impl<'a, S: Spec> Piece<'a, S> {
         lines
     }
 
-    /// Returns the writes among `all` that are not in the piece, and whose states the piece begins with or sees.
+    /// Returns the last [`WRITER_COUNT_MAX`] writes among `all` that are not in the piece, and whose states the piece
+    /// begins with or sees. Writes that were invoked after all operations of the piece are left out.
     fn writers(&self, all: &[Item<'a, S>]) -> Vec<String> {
         let seen = self.items.iter().filter_map(|item| match item.effect(self.spec) {
             Effect::PureIn(state) => Some(state),

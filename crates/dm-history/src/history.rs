@@ -106,7 +106,8 @@ impl<Op, Ret> History<Op, Ret> {
         self.slots.push(Some(operation));
     }
 
-    /// Appends another client's recording. Both recordings must use the same clock.
+    /// Appends another client's recording. Both recordings must use the same clock. A [`CallId`] of the other recording
+    /// is not valid in this one.
     pub fn append(&mut self, other: Self) {
         self.slots.extend(other.slots);
     }

@@ -9,8 +9,8 @@
 //! | [`history`] | records the operations of each client, with their times and results |
 //! | [`check()`] | checks whether the history is linearizable |
 //! | [`scan`] | checks whether a range read is ordered, free of duplicates, valid and complete |
-//! | [`stamp()`] | checks whether a value belongs to its key, and comes from one write and not from two |
-//! | [`Monotone`] | checks whether a reader saw an older write after a newer one |
+//! | [`stamp()`] | makes values that [`check_value`] can check: each belongs to its key, and comes from one write |
+//! | [`Monotone`] | checks whether a reader saw an older write of a client after a newer one |
 //!
 //! # Method
 //!

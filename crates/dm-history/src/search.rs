@@ -449,7 +449,7 @@ impl<'a, S: Spec> Search<'a, S> {
         }
     }
 
-    /// Returns whether the client's earlier operations that returned in the tick of this invocation have all been
+    /// Returns whether the client's earlier operations that returned at the time of this invocation have all been
     /// placed.
     fn in_turn(&self, at: u32) -> bool {
         let before = std::iter::successors(self.known[at as usize].after, |&at| self.known[at as usize].twin);

@@ -16,7 +16,7 @@
 
 use std::fmt;
 
-/// The smallest value that can be stamped.
+/// The size in bytes of the smallest value that can be stamped.
 pub const STAMP_BYTES: usize = 8;
 /// Client numbers are below this.
 pub const CLIENT_LIMIT: u32 = 1 << 12;
@@ -57,9 +57,9 @@ pub enum Wrong {
     },
     /// A byte does not belong to the write of the stamp.
     Torn {
-        /// The first byte that is wrong.
+        /// The position of the first byte that is wrong.
         at: usize,
-        /// The length of the value.
+        /// The length of the value in bytes.
         len: usize,
         /// The write that the first eight bytes identify.
         stamp: Stamp,

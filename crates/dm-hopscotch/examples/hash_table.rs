@@ -39,11 +39,11 @@ async fn fill<V: Verbs + dm_verbs::Control>(
 #[expect(clippy::print_stdout, reason = "an example shows what it has")]
 fn main() -> Result<(), Box<dyn Error>> {
     let (keys, threads) = (number("--keys", 200_000)?, number("--threads", 4)?.max(1));
-    // Two memory nodes in this process, without a tree or another index.
+    // The pool consists of two memory nodes in this process. It holds no tree and no other index.
     let world = Loopback::builder().nodes(2).host_bytes(1 << 30).build()?;
     let v = world.connect(0)?;
     let options = TableOptions::new(8);
-    // One handle per compute node, which its threads share.
+    // Each compute node has one handle, which its threads share.
     let nodes = [
         block_on(HashTable::<Key8>::create_or_open(&v, &options))?,
         block_on(HashTable::<Key8>::create_or_open(&v, &options))?,

@@ -48,7 +48,7 @@ impl<K: KeyBytes> Neighbourhoods<K> {
         }
     }
 
-    /// Searches a neighbourhood that was read under the lock.
+    /// Searches a neighbourhood that was read under the lock. If the lock is in doubt, the result is [`Near::Unsure`].
     #[inline]
     pub(crate) fn judged<'b, V: Verbs>(
         &self,

@@ -3,7 +3,7 @@
 //!
 //! [`Neighbourhoods`] is a [`dm_index::NodeAccess`] around the [`dm_leaf::Nodes`] of [`dm_layout::Hopscotch`] nodes.
 //! It handles operations on one key by READs of one neighbourhood, if no structural change of the node is in progress.
-//! The inner store of whole nodes does everything else.
+//! (If entries span lines, a write reads the whole node.) The inner store of whole nodes does everything else.
 //!
 //! ```text
 //!   get ─► [READ entry, of a hotspot] ──► found: done

@@ -16,11 +16,11 @@ pub struct HopOptions {
     /// it (CHIME §4.2.1). If not, an insert's chain reads the leaf's header instead, and the neighbourhood takes a
     /// further round trip, as in the paper without this technique.
     pub vacancy_piggyback: bool,
-    /// Whether a get finds the leaf's range in the bytes of the neighbourhood (CHIME §4.2.2). If not, it also reads the
-    /// header, in the same chain.
+    /// Whether a get reads only the neighbourhood, whose bytes contain the leaf's range (CHIME §4.2.2). If not, it also
+    /// reads the header, in the same chain, as in the paper without this technique.
     pub metadata_replication: bool,
-    /// Size in bytes of a compute node's hotspot buffer. With 0 there is no buffer, and there are no speculative
-    /// reads.
+    /// Size in bytes of a compute node's hotspot buffer. If it is 0 or too small for one set of entries, there is no
+    /// buffer, and there are no speculative reads.
     pub hotspot_bytes: u64,
     /// Whether leaves are merged. If so, a client that removes the last entry of a neighbourhood checks whether the
     /// leaf is nearly empty. (A remove from a leaf whose entries span lines checks this in any case.)

@@ -77,7 +77,8 @@ impl Image {
 
 impl<K: KeyBytes> Neighbourhoods<K> {
     /// Inserts an absent key, whose neighbourhood is full. `image` contains the neighbourhood, and `version` is the
-    /// node's version in it.
+    /// node's version in it. If the bytes that it reads are torn or contradict this, releases the lock and returns
+    /// `None`.
     pub(crate) async fn make_room<'a, V: Verbs + Control>(
         &'a self,
         v: &'a V,

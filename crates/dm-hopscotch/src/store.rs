@@ -19,7 +19,7 @@ pub struct Neighbourhoods<K> {
     pub(crate) nodes: Nodes<K, Hopscotch<K>>,
     pub(crate) locks: Arc<Locks>,
     pub(crate) alloc: Arc<Allocator>,
-    /// The slots of frequently read keys.
+    /// The hotspot buffer: the slots in which keys were found or written. `None` if its size is too small.
     pub(crate) hotspots: Option<Hotspots>,
     pub(crate) options: HopOptions,
 }

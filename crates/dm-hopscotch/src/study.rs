@@ -13,7 +13,7 @@ use crate::{HopOptions, Neighbourhoods};
 /// each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HopFlaws {
-    /// Flaws of searching a neighbourhood: T-C1, T-C2, T-C6.
+    /// Flaws of searching a neighbourhood: T-C1, T-C2, T-C6, and a broken twin.
     #[cfg(feature = "study")]
     pub near: NearFlaws,
     /// Flaws of checking a single entry.

@@ -174,7 +174,7 @@ async fn verify(v: &Endpoint) -> Result<()> {
     Ok(())
 }
 
-/// Allocates a word of `node`.
+/// Allocates a chunk on `node`, and returns the address of its first word.
 fn word(thread: &Thread, v: &Endpoint, node: NodeId) -> Result<RemotePtr> {
     Ok(run(thread, v.chunk(node, 4096))?)
 }

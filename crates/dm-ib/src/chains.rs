@@ -48,7 +48,7 @@ pub(crate) struct Chain {
     pub(crate) error: Option<VerbError>,
     /// Whether the result of the chain was returned to the client.
     pub(crate) told: bool,
-    /// Whether the ticket was dropped. The chain is then closed when its last completion arrives.
+    /// Whether the ticket was dropped before the chain completed. The chain is then closed when it completes.
     pub(crate) orphan: bool,
     pub(crate) waker: Option<Waker>,
     pub(crate) owner: Option<Deferred>,

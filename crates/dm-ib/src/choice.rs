@@ -7,7 +7,8 @@ pub struct DeviceChoice {
     pub name: Option<String>,
     /// The number of the port, from 1. By default, this is the first active port.
     pub port: Option<u8>,
-    /// The index of the GID. By default, this is a GID of RoCE v2 over IPv4, otherwise one of RoCE v2, otherwise any.
+    /// The index of the GID. By default, this is a GID of RoCE v2 over IPv4, otherwise one of RoCE v2, otherwise one
+    /// with an IPv4 address, otherwise any.
     pub gid: Option<u8>,
 }
 

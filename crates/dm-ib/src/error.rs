@@ -39,14 +39,14 @@ pub enum IbError {
     },
     /// A memory node's control plane did not start.
     Start(StartError),
-    /// A memory node could not be reached, refused the connection, or does not speak the protocol.
+    /// A memory node could not be reached, refused the connection, did not answer, or does not speak the protocol.
     Node {
         /// The node's address.
         address: SocketAddr,
         /// The reason.
         reason: ClientError,
     },
-    /// No queue pair to a memory node could be connected.
+    /// No queue pair to a memory node could be created or connected.
     QueuePair {
         /// The node's address.
         address: SocketAddr,
@@ -59,7 +59,8 @@ pub enum IbError {
         /// The node.
         node: NodeId,
     },
-    /// A client of this thread was fenced, or another client has its id now. The thread cannot reconnect.
+    /// A memory node does not accept a client of this thread. Usually, the client was fenced, or another client has its
+    /// id now; a thread that still has such a client cannot reconnect. The node may also have no room for the client.
     Fenced {
         /// The client.
         client: ClientId,
@@ -88,7 +89,7 @@ pub enum IbError {
         /// The number of nodes that were given.
         nodes: usize,
     },
-    /// This capability cannot be assumed, because either the device provides it or it is missing.
+    /// This capability cannot be assumed: either the world provides it, or it is missing.
     CannotAssume {
         /// The capability.
         capability: Capability,

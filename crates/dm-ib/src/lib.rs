@@ -31,11 +31,12 @@
 //! masked atomics, so this world never has them, and [`dm_verbs::masked_cas`] emulates a masked CAS.
 //!
 //! # Effects of errors
-//! If a peer does not answer, a chain fails with `ConnectionLost` after about half a second, and its effect is
-//! unknown. Later chains are refused as `Unreachable`, without effect. Other memory nodes are not affected. Requests
-//! that were in flight may still take effect until the client is fenced, or until [`Thread::reconnect`] has succeeded,
-//! because the memory node shuts the old queue pair before it lets the client continue. [`Thread::reconnect`] succeeds
-//! if the link was cut and the node has kept its memory. It fails with [`IbError::Restarted`] if the memory is lost.
+//! If a peer does not answer, a chain fails with `ConnectionLost` after about half a second ([`Builder::patience`]),
+//! and its effect is unknown. Later chains are refused as `Unreachable`, without effect. Other memory nodes are not
+//! affected. Requests that were in flight may still take effect until the client is fenced, or until
+//! [`Thread::reconnect`] has succeeded, because the memory node shuts the old queue pair before it lets the client
+//! continue. [`Thread::reconnect`] succeeds if the link was cut and the node has kept its memory. It fails with
+//! [`IbError::Restarted`] if the memory is lost.
 //!
 //! If the completion queue cannot be polled, no completion of the thread arrives any more. All chains in flight then
 //! fail with `ConnectionLost`, and their effect is unknown. Chains that wait and later chains are refused as

@@ -41,7 +41,8 @@ pub struct Route {
     pub local_key: u32,
 }
 
-/// Returns the bytes of the request. `flags` are [`FLAG_SIGNALLED`] and [`FLAG_FENCE`]. The driver fills in the index.
+/// Returns the bytes of the request. `flags` is [`FLAG_SIGNALLED`], [`FLAG_FENCE`], both or 0. The driver fills in the
+/// index.
 pub fn masked_cas(to: &Route, operands: &MaskedCas, flags: u8) -> [u8; MASKED_CAS_BYTES] {
     const UNITS: u32 = (MASKED_CAS_BYTES / 16) as u32;
     let opmod_opcode = u32::from(OPMOD_EXTENDED_8_BYTES) << 24 | u32::from(OPCODE_ATOMIC_MASKED_CS);

@@ -78,8 +78,8 @@ impl NodeBuilder {
     /// Registers the memory and starts to listen, on a new thread.
     ///
     /// # Errors
-    /// Returns [`IbError`] if there are too few bytes, if no device can be opened, if memory cannot be registered, or
-    /// if the address is in use or needs a secret.
+    /// Returns [`IbError`] if there are too few bytes, if no device can be opened, if the device has no atomics, if
+    /// memory cannot be registered, or if an address is in use or needs a secret.
     pub fn start(self) -> Result<MemoryNode, IbError> {
         if self.bytes <= RESERVED_BYTES {
             return Err(IbError::TooSmall { bytes: self.bytes });
@@ -130,7 +130,7 @@ impl MemoryNode {
         self.server.address()
     }
 
-    /// Returns the address at which the node serves its metrics.
+    /// Returns the address at which the node serves its metrics, or `None` if it does not serve them.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.server.metrics_address()
     }

@@ -64,7 +64,8 @@ pub(crate) struct Link {
     pub(crate) caps: Caps,
     host: Window,
     chip: Window,
-    /// Number of work requests that the queue pair can hold.
+    /// Maximum number of work requests in the queue pair: its size, or its share of the completion queue if that is
+    /// smaller.
     depth: u32,
     /// Number of work requests in the queue pair.
     used: u32,
@@ -123,7 +124,8 @@ impl Thread {
         Endpoint::new(&self.inner, compute_node)
     }
 
-    /// Returns whether memory node `node` cannot be reached before the next [`Thread::reconnect`].
+    /// Returns whether memory node `node` cannot be reached before the next [`Thread::reconnect`]. Returns `false` if
+    /// there is no such node.
     pub fn is_cut_off(&self, node: NodeId) -> bool {
         let state = self.inner.state.borrow();
         let link = state.links.get(usize::from(node.0));
@@ -136,9 +138,9 @@ impl Thread {
     /// # Errors
     /// Returns [`IbError::Node`] or [`IbError::QueuePair`] while the node cannot be reached, and
     /// [`IbError::NoSuchNode`] if no memory node has this number. Returns [`IbError::Restarted`] if the node's memory
-    /// is lost. Returns [`IbError::Fenced`] if a client of this thread was fenced meanwhile, and
-    /// [`IbError::CompletionQueue`] if the completion queue has failed; then this thread can never reconnect. After an
-    /// error the node stays cut off.
+    /// is lost. Returns [`IbError::Fenced`] if the node does not accept a client of this thread, usually because the
+    /// client was fenced meanwhile, and [`IbError::CompletionQueue`] if the completion queue has failed; in both cases
+    /// this thread can never reconnect. After an error the node stays cut off.
     pub fn reconnect(&self, node: NodeId) -> Result<(), IbError> {
         self.inner.reconnect(node)
     }
@@ -167,8 +169,7 @@ impl fmt::Debug for Thread {
 }
 
 impl Inner {
-    /// Takes completions, posts chains that waited for room, and wakes waiting tasks. Returns whether it did any of
-    /// this.
+    /// Takes completions. If there are any, posts chains that waited for room, wakes waiting tasks, and returns `true`.
     pub(crate) fn advance(&self) -> bool {
         self.with(State::advance)
     }
@@ -185,7 +186,7 @@ impl Inner {
         result
     }
 
-    /// Returns whether any request is in flight.
+    /// Returns whether any request is in flight or waits for room.
     fn busy(&self) -> bool {
         let state = self.state.borrow();
         state
@@ -217,7 +218,8 @@ impl Inner {
         self.state.borrow().links.first().map_or(0, |link| link.boot)
     }
 
-    /// Waits at `place` on memory node 0 until `of` threads have arrived. Returns whether all have arrived.
+    /// Waits at `place` on memory node 0 until `of` threads have arrived, but no longer than `most`. Returns whether
+    /// all have arrived.
     pub(crate) fn meet(&self, caller: u16, place: u64, of: u16, most: Duration) -> Result<bool, ClientError> {
         let mut state = self.state.borrow_mut();
         match state.links.first_mut() {
@@ -364,8 +366,8 @@ impl State {
         }
     }
 
-    /// Sends a chain, or ends it at once if it has an error already, has no requests, or has more than its queue pair
-    /// can hold.
+    /// Sends a chain when its queue pair has room. Ends the chain at once if it has an error already, has no requests,
+    /// or has more requests than [`CHAIN_MAX`] or than the queue pair may hold.
     pub(crate) fn ring(&mut self, index: u32, due: &mut Vec<Waker>) {
         let chain = &mut self.chains[index as usize];
         let (node, count) = (chain.node, chain.pushed.len());
@@ -383,7 +385,8 @@ impl State {
         self.post_waiting(node, due);
     }
 
-    /// Posts the chains that wait for room in the queue pair to `node`, in order.
+    /// Posts the chains that wait for room in the queue pair to `node`, in order, until one has no room. If the queue
+    /// pair has failed, ends all of them with an error instead.
     fn post_waiting(&mut self, node: usize, due: &mut Vec<Waker>) {
         while let Some(&index) = self.links[node].waiting.front() {
             let link = &mut self.links[node];

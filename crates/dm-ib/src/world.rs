@@ -61,7 +61,8 @@ impl Builder {
         self.assumed.extend_from_slice(capabilities);
         self
     }
-    /// Sets the number of work requests that each queue pair holds. Further chains wait for room.
+    /// Sets the number of work requests that each queue pair holds: at least 1, and at most as many as the device
+    /// allows. Further chains wait for room.
     pub fn queue_depth(mut self, depth: u32) -> Self {
         self.queue_depth = depth;
         self
@@ -87,8 +88,8 @@ impl Builder {
     /// Opens the device. [`Ib::thread`] connects to the memory nodes.
     ///
     /// # Errors
-    /// Returns [`IbError`] if there is no such device, the device has no atomics, there are no nodes or too many, or
-    /// an assumed capability is one that only a device can provide.
+    /// Returns [`IbError`] if there is no such device, if the device has no atomics, if there are no nodes or more than
+    /// 65535, or if a capability cannot be assumed ([`IbError::CannotAssume`]).
     pub fn build(self) -> Result<Ib, IbError> {
         if !(1..=usize::from(u16::MAX)).contains(&self.nodes.len()) {
             return Err(IbError::BadNodeCount {
@@ -123,7 +124,7 @@ impl Builder {
     }
 }
 
-/// Opens a device. Returns an error if it has no atomics.
+/// Opens a device. Returns an error if there is no such device, or if it has no atomics.
 pub(crate) fn open_device(choice: &DeviceChoice) -> Result<Arc<Device>, IbError> {
     let device = Device::open(choice).map_err(|reason| IbError::Device {
         name: choice.name.clone(),

@@ -115,7 +115,7 @@ fn a_chain_is_one_doorbell_and_keeps_its_order() {
     run(&thread, async {
         let (node, lock) = (at(0, 8192), at(0, 4096));
         for round in 1..=50_u64 {
-            // Payloads that are shorter and longer than the inline limit.
+            // A payload within the inline limit, and a longer one.
             for len in [32, 4096] {
                 let before = v.meter().counters();
                 let mut payload = pattern(round as u8, len);

@@ -24,12 +24,13 @@ use crate::IndexError;
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Fill {
     /// Each leaf is filled to this share of its room, as [`BulkLoad::share`](crate::BulkLoad::share) counts it. The
-    /// share is above 0 and at most 1. A leaf is filled less if it cannot accept more of the keys.
+    /// share is above 0 and at most 1. A leaf is filled less if it cannot accept more of the keys, or if it is the last
+    /// one. It has at least one entry.
     Even(f64),
-    /// Leaves are filled as inserts in random order would fill them if full leaves split in halves. A leaf holds at
-    /// least half of the given keys that it accepts, and at most all of them. The share `x` has the density `1 / x²`
-    /// and the mean ln 2. So some leaves split soon, as in a tree that has grown by inserts. Evenly filled leaves would
-    /// all split at about the same time, much later.
+    /// Leaves are filled as inserts in random order would fill them if full leaves split in halves. Each leaf but the
+    /// last one holds at least half of the given keys that it accepts, and at most all of them. The share `x` has the
+    /// density `1 / x²` and the mean ln 2. So some leaves split soon, as in a tree that has grown by inserts. Evenly
+    /// filled leaves would all split at about the same time, much later.
     ///
     /// *Why `1 / x²`:* let `n(x)` be the number of leaves with the share `x`. A leaf grows in proportion to its keys,
     /// and after a time `t` there are `e^t` times as many leaves of each share, so `n(x) + (x · n(x))' = 0`.
@@ -110,7 +111,7 @@ impl From<f64> for Fill {
 /// Returns the share of leaf number `leaf`. This is the inverse of the distribution function of [`Fill::AsInserted`] at
 /// a point that depends on `leaf`; successive leaves have points that are spread evenly.
 fn drawn(leaf: u64) -> f64 {
-    // The points are multiples of the golden ratio, because successive multiples are spread evenly.
+    // The points are the fractional parts of multiples of the golden ratio, because they are spread evenly.
     let at = leaf.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11;
     let at = at as f64 / (1_u64 << 53) as f64;
     1.0 / (2.0 - at)

@@ -2,8 +2,8 @@
 
 use dm_verbs::{Env, Exhausted, RemotePtr, Retry, Why};
 
-/// Number of consecutive steps to the right that count as one attempt. A chain of split nodes that are still
-/// missing in their parents is normally shorter.
+/// Number of steps along sibling pointers that count as one attempt. A chain of split nodes that are still missing in
+/// their parents is normally shorter.
 pub const HOPS_FREE: u32 = 64;
 
 /// A counter of one operation's steps along sibling pointers. Two nodes may point at each other permanently if their

@@ -95,7 +95,7 @@ pub enum Merge {
         /// Whether the parent is now so empty that it should be merged too.
         parent_sparse: bool,
     },
-    /// The entries do not fit into one node, or the nodes are on different memory nodes.
+    /// The merged node would not have enough free space, or the nodes are on different memory nodes.
     TooFull,
     /// The nodes are not as the caller described them, or have changed since. Nothing was changed.
     Changed,
@@ -271,8 +271,9 @@ pub trait Inner<V: Verbs, K> {
     /// state, so the caller must await [`Env::local`](dm_verbs::Env::local) first.
     fn known(&self, v: &V, key: &K) -> Option<Located<Self::Proof>>;
 
-    /// Finds the probable leaf of `key` by reading nodes. Callers use this if [`Inner::known`] returns `None`. Returns
-    /// `None` if the index has no leaf.
+    /// Finds the probable leaf of `key`, and reads remote memory if necessary. Callers use this if [`Inner::known`]
+    /// returns `None`, or if the address that it returned did not lead to the leaf. Returns `None` if the index has no
+    /// leaf.
     fn find(&self, v: &V, key: &K) -> impl Future<Output = Result<Option<Located<Self::Proof>>, IndexError>>;
 
     /// Returns the probable leaf of `key`; `None` if the index has no leaf.
@@ -342,8 +343,9 @@ pub trait Inner<V: Verbs, K> {
         key: &K,
     ) -> impl Future<Output = Result<(), IndexError>>;
 
-    /// Adds the leaves of a bulk load to an empty inner structure. `leaves` has their first keys, ascending from the
-    /// smallest key, and their addresses.
+    /// Adds the leaves of a bulk load to an empty inner structure. `leaves` has their low fence keys, ascending from
+    /// the smallest possible key, and their addresses. `fill` is the average fill level of the leaves, and an inner
+    /// structure may fill its own nodes to the same level.
     fn build(
         &self,
         v: &V,

@@ -27,8 +27,8 @@ pub enum Applied {
 /// A range index, seen by one client (a coroutine). Values have a fixed length, which is set when the index is
 /// opened.
 ///
-/// Every operation is linearizable on its own. Futures need not be `Send`. If a future is dropped before it is
-/// done, no lock stays held; the operation may or may not have taken effect.
+/// Every operation on a single key is linearizable; [`scan`](Self::scan) is not. Futures need not be `Send`. If a
+/// future is dropped before it is done, no lock stays held; the operation may or may not have taken effect.
 ///
 /// # Errors
 /// Every operation returns [`IndexError`], which names the place. A write that returns an error may have
@@ -37,7 +37,7 @@ pub trait RangeIndex {
     /// The key type.
     type Key: KeyBytes;
 
-    /// Returns the bytes of every value.
+    /// Returns the size of a value in bytes.
     fn value_bytes(&self) -> usize;
 
     /// Reads the value of `key` into `value`, which is cleared first. Returns `false` if the key is absent.
@@ -94,7 +94,8 @@ pub trait RangeIndex {
 pub trait Exchange: RangeIndex {
     /// Sets the value of `key` to `after` if its value is `before`. `None` means that the key is absent. Returns
     /// [`Applied::Inserted`], [`Applied::Replaced`] or [`Applied::Removed`], or [`Applied::Absent`] if both are `None`
-    /// and the key is absent. Returns [`Applied::Differs`] if the key has another value than `before`.
+    /// and the key is absent. Returns [`Applied::Differs`] if the key does not have the value `before`, or is present
+    /// although `before` is `None`.
     fn exchange(
         &self,
         key: &Self::Key,

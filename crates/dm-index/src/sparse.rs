@@ -104,9 +104,9 @@ pub async fn merge_sparse<V: Verbs, K: KeyBytes, L: Restructure<V, K>>(
     }
 }
 
-/// Copies the leaf that covers `key`, or with [`KeyBound::Below`] the leaf that ends at `key`. Returns `false` if this
-/// leaf is not among the first [`STEPS_MAX`] leaves, from the inner structure's leaf on, or if one of these nodes is
-/// unborn, is not a leaf, or begins too far to the right.
+/// Copies the leaf that covers `key`, or with [`KeyBound::Below`] the leaf that ends at `key`. Returns `false` if the
+/// inner structure leads to no leaf, or if the wanted leaf is not among the first [`STEPS_MAX`] leaves from there on.
+/// Also returns `false` if one of these nodes is unborn, is not a leaf, or begins too far to the right.
 async fn reach<V: Verbs, K: KeyBytes, L: Restructure<V, K>>(
     v: &V,
     leaves: &L,

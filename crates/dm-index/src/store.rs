@@ -18,7 +18,7 @@ pub trait NodeAccess<V: Verbs, K> {
     /// Returns the store of whole nodes.
     fn whole(&self) -> &Self::Whole;
 
-    /// Returns the bytes of one value.
+    /// Returns the size of a value in bytes.
     fn value_bytes(&self) -> usize;
 
     /// Reads the value of `key` into `value` from the node at `at`, which should have level `level`. The result is
@@ -65,8 +65,8 @@ pub trait NodeCopies<V: Verbs, K> {
     ) -> impl Future<Output = Result<bool, IndexError>>;
 
     /// Reads several nodes at the same time, and passes each to `each` as `copy`, in the order of `at`. Stops when
-    /// `each` returns `false`, or at the first address whose READ was torn or found a dead node. A corrupt node is an
-    /// error.
+    /// `each` returns `false`, or at the first address whose READ was torn, took too long, or found a dead node. A
+    /// corrupt node is an error.
     fn copies(
         &self,
         v: &V,
@@ -133,7 +133,7 @@ pub trait Restructure<V: Verbs, K>: NodeCopies<V, K> {
         unlink: impl AsyncFnOnce() -> Result<(), IndexError>,
     ) -> impl Future<Output = Result<Merge, IndexError>>;
 
-    /// Returns the bytes of a node.
+    /// Returns the size of a node in bytes.
     fn node_bytes(&self) -> u32;
 
     /// Removes the right node of `pair` from `image`, which was read from the parent under its lock. Returns the range
@@ -189,7 +189,7 @@ pub trait Restructure<V: Verbs, K>: NodeCopies<V, K> {
 
 /// Fills an empty index, beginning with the leaves.
 pub trait BulkLoad<V: Verbs, K> {
-    /// Returns the maximum number of entries in one node. It may depend on their keys.
+    /// Returns the maximum number of entries in one node. With some keys, fewer entries may fit.
     fn capacity(&self) -> usize;
 
     /// Returns whether a node can hold the first `count` entries of `copy`. A node that can hold them must also be able

@@ -41,7 +41,8 @@ impl Condition {
 pub struct Inspected {
     /// The node's state.
     pub condition: Condition,
-    /// Whether a client holds the node's lock. `false` if the node is live, because then the lock is not read.
+    /// Whether a client holds the node's lock. This is `false` if the node is live or there is no memory at the
+    /// address, because then the lock is not read.
     pub held: bool,
     /// Number of entries that the fence keys do not enclose, although no split or merge is in progress.
     pub strays: usize,
@@ -80,7 +81,7 @@ pub enum Flaw {
     Torn,
     /// A pointer leads to a dead node.
     Dead,
-    /// A split, a merge or a replacement was begun and not finished, and no client holds the lock.
+    /// A split, a merge, a replacement or a new root was begun and not finished, and no client holds the lock.
     Unfinished(Condition),
     /// The node is not on the level to which the pointer should lead.
     Level {
@@ -429,11 +430,12 @@ pub(crate) fn count_keys<K: KeyBytes>(survey: &mut Survey, leaf: &NodeCopy<K>, i
 /// structure has them. Where a sibling pointer cannot be followed, the walk continues at the next node of `listed`.
 /// `each` receives each usable node that is not torn, and a hash of its bytes.
 ///
-/// This takes one READ, and one round trip, for each live node. Other nodes take more.
+/// This takes one READ, and one round trip, for each live node. Other nodes may take more.
 ///
 /// # Errors
-/// Returns an error if a verb fails, or if a mend fails for another reason than corrupt bytes or a used-up retry
-/// budget. A node that stays corrupt, torn or unfinished is not an error, but a fault in the survey.
+/// Returns an error if a verb fails, unless it is a READ at an address without memory. Also returns an error if a mend
+/// fails for another reason than corrupt bytes or a used-up retry budget. A node that stays corrupt, torn or unfinished
+/// is not an error, but a fault in the survey.
 pub async fn survey_level<V: Verbs, K: KeyBytes, S: Restructure<V, K>>(
     v: &V,
     nodes: &S,

@@ -3,8 +3,8 @@
 use dm_layout::{Corrupt, Reason, checksum_of};
 use dm_verbs::LINE;
 
-/// Size of the header in bytes. It contains a checksum of all bytes after the checksum, the number of items, and the
-/// number of bytes in use.
+/// Size of the header in bytes. It contains a checksum of the bytes in use after the checksum, the number of items, and
+/// the number of bytes in use.
 const HEADER: usize = 16;
 /// Number of bytes before an item's key, which contain the lengths of the key and of the value.
 const ITEM_HEADER: usize = 8;
@@ -27,7 +27,8 @@ impl<'a> Bundle<'a> {
     /// Checks the bytes of a block.
     ///
     /// # Errors
-    /// Returns [`Corrupt`] if the checksum, a length or the order of keys shows that the bytes are not a block.
+    /// Returns [`Corrupt`] if the checksum, a length, the number of items or the order of keys shows that the bytes are
+    /// not a block.
     pub fn parse(block: &'a [u8]) -> Result<Self, Corrupt> {
         let bad = |offset, reason| Corrupt { offset, reason };
         let word = |at: usize| {

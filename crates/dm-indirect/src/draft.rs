@@ -29,7 +29,8 @@ impl<'a, V: Verbs + Control> Draft<'a, V> {
         Ok(draft)
     }
 
-    /// Takes a block for `bytes` and writes it directly, without cost, if the world supports it.
+    /// Takes a block for `bytes` and writes it directly, without a verb, if the world supports this. Otherwise posts
+    /// the WRITE.
     pub(crate) async fn load(v: &'a V, alloc: &'a Allocator, bytes: &[u8]) -> Result<Self, IndexError> {
         let mut draft = Self::take(v, alloc, bytes).await?;
         match v.load(draft.block.at, bytes) {

@@ -203,7 +203,9 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
     }
 
     /// Sets the value of `key` to `after` if it is `before`, as [`Exchange::exchange`] does. This takes three round
-    /// trips if no key has the same prefix, and otherwise the four of an update with a READ of the old block.
+    /// trips if there is no item with this prefix, and four if `key` has the only one: one of them is a READ of the old
+    /// block. If other keys have the same prefix, writing their common block takes a fifth. If the value is not
+    /// `before`, it takes at most two.
     ///
     /// # Errors
     /// Returns an error for the reasons of [`Items::insert`].

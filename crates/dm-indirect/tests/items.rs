@@ -158,7 +158,7 @@ fn world(delays: u32) -> Loopback {
         .unwrap()
 }
 
-/// Makes an allocator that counts retired blocks, so that a test detects lost blocks.
+/// Makes an allocator that reclaims memory. A test detects lost blocks by the memory in use.
 fn allocator() -> Allocator {
     let area = MemberArea {
         at: RemotePtr::new(NodeId(0), 15 << 20).unwrap(),

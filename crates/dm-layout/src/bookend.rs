@@ -83,8 +83,8 @@ impl<K: KeyBytes> Bookend<K> {
         })
     }
 
-    /// Makes the format of the smallest node of exactly `span` entries. As in the paper, the node is not rounded up to
-    /// whole lines.
+    /// Makes the format of the smallest node of exactly `span` entries. The node has at least 128 bytes. As in the
+    /// paper, it is not rounded up to whole lines.
     ///
     /// # Errors
     /// Returns [`GeometryError::Span`] if there is no such node.

@@ -1,5 +1,5 @@
-//! Slices as arrays of a fixed length. The standard library has this from Rust 1.88 on, and this crate compiles with
-//! older compilers.
+//! Slices as arrays of a fixed length. The standard library has this from Rust 1.88 on, and the `rust-version` of this
+//! crate is older.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 

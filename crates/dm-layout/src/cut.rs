@@ -82,7 +82,8 @@ impl Cut {
 pub(crate) fn unused_version(last: u8, mask: u8, lines: impl Iterator<Item = u8> + Clone) -> u8 {
     let mut next = (1..=mask).map(|steps| last.wrapping_add(steps) & mask);
     let unused = next.find(|version| lines.clone().all(|line| line != *version));
-    // Lines can have all versions only if the bytes are damaged.
+    // Lines can have all versions only if the bytes are damaged, or if many clients in a row have died while they wrote
+    // this entry.
     unused.unwrap_or(last.wrapping_add(1) & mask)
 }
 

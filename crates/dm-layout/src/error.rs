@@ -16,9 +16,9 @@ pub struct Corrupt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// The buffer is not as long as a node of this geometry.
+    /// The buffer is not as long as a node of this geometry, or another object has a wrong length.
     Length,
-    /// The kind byte belongs to another format.
+    /// The kind byte, or what another object has in its place, belongs to another format.
     Kind,
     /// The state byte is not a valid state, or has unknown flags.
     State,
@@ -28,9 +28,9 @@ pub enum Reason {
     Presence,
     /// A hopscotch entry is outside the neighbourhood of its key.
     Neighbourhood,
-    /// A count is greater than the capacity.
+    /// A count is greater than the capacity, or contradicts other bytes.
     Count,
-    /// A key is duplicate or outside the fence keys.
+    /// A key is duplicate, outside the fence keys, or not in order.
     Order,
     /// The entries do not fit into a node.
     Room,
@@ -177,7 +177,8 @@ pub enum GeometryError {
     /// at most 512 entries. In [`NodeTypes`](crate::NodeTypes), this is instead an invalid number of slots, or 0 for an
     /// invalid number of types.
     Span(usize),
-    /// A version must have 2 to 8 bits (2 to 4 if entries span lines; 2 to 6 in hopscotch nodes).
+    /// A version must have 2 to 8 bits: at most 4 in bookend nodes and in slotted nodes whose entries span lines, and
+    /// at most 6 in hopscotch nodes.
     VersionBits(u8),
     /// A hop count must have 1 to 8 bits.
     HopBits(u8),

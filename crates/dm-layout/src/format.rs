@@ -32,8 +32,8 @@ impl Slot {
         Self(offset as u32)
     }
 
-    /// Returns the offset of the slot's first byte (its presence or front-version byte) in the node. In a packed node,
-    /// returns the offset of its line plus its number in the line.
+    /// Returns the offset of the slot's first byte in the node. In a packed node, returns the offset of its line plus
+    /// its number in the line.
     #[inline]
     #[must_use]
     pub const fn offset(self) -> usize {
@@ -83,14 +83,14 @@ pub enum Place {
     Present(Slot),
     /// The key is absent, and this slot is free for it.
     Free(Slot),
-    /// The key is absent and no slot is free. The node must be split.
+    /// The key is absent, and no slot is free for it. The node must be split, unless hops can free a slot.
     Full,
 }
 
 /// The decision about a write of a key to a node that the writer has locked and read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Judged {
-    /// The node covers the key, and this is the slot for it.
+    /// The node covers the key, and this is the place for it.
     Here(Place),
     /// The key is not less than the high fence key. Continue at the sibling (a packed remote pointer).
     GoRight {
@@ -120,7 +120,7 @@ pub enum Part {
 
 /// A node format: pure functions over a node's bytes.
 ///
-/// It combines [`NodeShape`], [`NodeRead`], [`NodeEdit`] and [`NodeStructure`].
+/// It combines [`NodeShape`], [`NodeRead`], [`NodeEdit`], [`NodeStructure`] and [`NodeSteps`].
 ///
 /// Structural changes consist of steps, and each step is one WRITE. If a client dies between two steps, readers still
 /// read the node correctly, and its header shows the unfinished change:

@@ -55,9 +55,9 @@ pub trait Guard: sealed::Sealed {
     /// `payload` is longer than the buffer's payload.
     ///
     /// # Errors
-    /// Returns [`CheckFailure::Torn`] if the guard detects that the bytes mix two writes; then `payload` holds
-    /// arbitrary bytes. Returns [`CheckFailure::Corrupt`] if the buffer is too short for a guard, or, with
-    /// [`LineVersions`], if it does not consist of whole lines.
+    /// Returns [`CheckFailure::Torn`] if the guard detects that the bytes mix two writes. Returns
+    /// [`CheckFailure::Corrupt`] if the buffer is too short for a guard, or, with [`LineVersions`], if it does not
+    /// consist of whole lines. In both cases `payload` does not change.
     fn open(buffer: &[u8], payload: &mut [u8]) -> Result<u8, CheckFailure>;
 }
 

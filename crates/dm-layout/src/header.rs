@@ -23,7 +23,7 @@ pub enum NodeState {
     /// lock finishes the merge first. The header identifies the other node of the merge ([`Header::owner`]).
     Frozen = 3,
     /// The node was removed from the index. It holds no keys, and its sibling pointer leads to the node that has its
-    /// keys now.
+    /// keys now, or is 0 if that node is unknown.
     Dead = 4,
 }
 

@@ -5,7 +5,7 @@ use core::fmt::Debug;
 use core::hash::Hash;
 
 pub(crate) mod sealed {
-    /// Seals the traits of this crate. Each new implementation would be a new format of nodes, which needs a page with
+    /// Seals the traits of this crate. Each new implementation would store other bytes, so it would need a page with
     /// its layout, and tests.
     #[expect(
         unnameable_types,
@@ -137,8 +137,9 @@ pub struct Key8(pub u64);
 /// A key of `N` bytes, from 8 to 32: a byte string in the order of its bytes.
 ///
 /// Use [`Key8`] for numbers of 64 bits. Use this for everything else: hashes, UUIDs, names, or several numbers one
-/// after another, each big-endian. Pad shorter strings with zeros at their end, and their order is kept. Whatever `N`
-/// is, a comparison of two keys compares two numbers of each key.
+/// after another, each big-endian. Pad shorter strings with zeros at their end. This keeps their order, but makes
+/// strings equal that differ only in zeros at their end. Whatever `N` is, a comparison of two keys compares at most two
+/// numbers of each key.
 ///
 /// ```
 /// use dm_layout::KeyN;
@@ -174,7 +175,8 @@ const fn word_mask(bits: usize, from: usize) -> u64 {
 }
 
 impl<const N: usize> KeyN<N> {
-    /// The size `N`. All functions of a key use this constant, so that the compiler checks the size of every key.
+    /// The size `N`. [`KeyBytes::LEN`] and the functions that read, write and compare keys use this constant, so that
+    /// the compiler checks the size of the keys of every index.
     const SIZE: usize = {
         assert!(8 <= N && N <= KEY_BYTES_MAX, "a key `KeyN<N>` has 8 to 32 bytes");
         N

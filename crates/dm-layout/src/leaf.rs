@@ -35,7 +35,7 @@ pub enum Leaf<K> {
 
 impl<K: KeyBytes> Leaf<K> {
     /// Makes the format of a leaf of `node_bytes` bytes, with values of `value_len` bytes. The format is packed if
-    /// `packed` is true and a packed leaf has room for more entries.
+    /// `packed` is true and a packed leaf has a greater capacity.
     ///
     /// # Errors
     /// Returns [`GeometryError`] if there is no such node; the error names the reason.
@@ -66,8 +66,8 @@ macro_rules! either {
     };
 }
 
-// These are the methods that each format implements itself. The provided methods use them in the same way for every
-// format.
+// These methods call those of the leaf's format. All other methods are the provided ones, which are correct for both
+// formats.
 impl<K: KeyBytes> NodeShape<K> for Leaf<K> {
     const NAME: &'static str = "packed or slotted";
 

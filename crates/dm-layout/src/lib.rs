@@ -27,28 +27,29 @@
 //! ```
 //!
 //! # Rules for writers
-//! There is one writer at a time, which holds the node's lock (the lock is not part of this crate). The writer edits an
-//! *image*, a copy of the node's bytes that it has READ under this lock, and WRITEs the byte ranges that the edits
-//! return. An entry that fits into a line is written in place without the line's version. A larger entry takes whole
-//! lines, and each of these lines contains an *entry version*. A change of such an entry is one WRITE, which gives all
-//! its lines the same new entry version. A structural change (split, merge, death) consists of a few WRITEs in a fixed
-//! order. Each of these WRITEs is a step of [`NodeFormat`].
+//! There is one writer at a time, which holds the node's lock (the lock is not part of this crate). Only updates within
+//! a line ([`NodeShape::updates_in_line`]) and of words ([`NodeShape::holds_words`]) may be concurrent. The writer
+//! edits an *image*, a copy of the node's bytes that it has READ under this lock, and WRITEs the byte ranges that the
+//! edits return. In formats with line versions, an entry that fits into a line is written in place without the line's
+//! version. A larger entry takes whole lines, and each of these lines contains an *entry version*. An insert or update
+//! of such an entry is one WRITE, which gives all its lines the same new entry version. A structural change (split,
+//! merge, death) consists of a few WRITEs in a fixed order. Each of these WRITEs is a step of [`NodeFormat`].
 //!
 //! # Checks of readers
-//! A reader accepts a *node cut*: every line on which the result depends has the header's node version, or the
-//! neighbouring version that the header allows during a split or merge ([`LineLag`]). This is enough for these
-//! reasons:
+//! In a slotted, packed or hopscotch node, a reader accepts a *node cut*: every line on which the result depends has
+//! the header's node version, or the neighbouring version that the header allows during a split or merge ([`LineLag`]).
+//! This is enough for these reasons:
 //!
 //! * **I1** A line is never torn; the lines of one READ or WRITE may be served in any order.
 //! * **I2** A key has one slot (in a packed node one line), and keeps it until the key is removed, or until a split, a
-//!   merge or a hop moves the key. A split and a merge change the node version, and a hop changes hop counts. So if
-//!   only in-place writes happen during a READ, the READ shows for each key a state that this key had during the READ,
-//!   whatever the order of the lines.
+//!   merge or a hop moves the key. A split and a merge change the node version, and a hop from one line to another
+//!   changes hop counts. So if only in-place writes happen during a READ, the READ shows for each key a state that this
+//!   key had during the READ, whatever the order of the lines.
 //! * **I3** A split first writes the complete right node, then the left header (version v+1, *behind*, new high fence
 //!   key and sibling), then the left node's lines without the moved entries (v+1), then the left header again
 //!   (*equal*). A reader rejects header v with a line of v+1, because moved entries are missing. It accepts header v+1
-//!   *behind* with a line of v, because the moved entries of this line are above the new fence key, and its other
-//!   entries did not move. It rejects header v+1 *equal* with a line of v.
+//!   *behind* with a line of v, because the moved entries of this line are not below the new high fence key, and its
+//!   other entries did not move. It rejects header v+1 *equal* with a line of v.
 //! * **I4** A merge first freezes the right node. Then it writes the left header (v, *ahead*), then the lines with the
 //!   copied entries (v+1), then the left header again (v+1, *equal*, wider range). A reader rejects header v+1 with a
 //!   line of v, because this line may lack copied entries. If the header got the wider range *without* a new version, a
@@ -62,7 +63,8 @@
 //!   bits in slotted nodes with larger entries. The caller must limit the time of a READ.
 //!
 //! To prove that a key is absent, a reader checks all lines and the low fence key. If the key is present, it checks
-//! only the header's line and the lines of the key's entry.
+//! only the header's line and the lines of the key's entry, and in a packed node also the low fence key. (In a
+//! hopscotch node, the lines and marks of one neighbourhood are enough: [`Near`].)
 //!
 //! # Example
 //! ```
@@ -88,8 +90,8 @@
 //! ```
 //!
 //! # Limits
-//! Keys have 8 to 32 bytes, and nodes at most 64 KiB. A value larger than a line takes whole lines. Memory whose atomic
-//! unit is smaller than a line needs [`Checksummed`].
+//! Keys have 8 to 32 bytes, and nodes at most 64 KiB. A packed node has only values that fit into a line with their
+//! key. Memory whose atomic unit is smaller than a line needs [`Checksummed`].
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -151,13 +153,13 @@ pub use value::ValueRef;
 #[cfg(doctest)]
 struct ReadmeDoctests;
 
-/// Size of a line in bytes. An RNIC reads and writes a line atomically.
+/// Size of a line in bytes. Formats with versions need an RNIC that reads and writes a line atomically.
 pub const LINE_BYTES: usize = 64;
 /// Size in bytes of a line without its version.
 pub const LINE_PAYLOAD: usize = LINE_BYTES - 1;
 type Line = [u8; LINE_BYTES];
 
-/// Checks the node size in bytes and the capacity of the shipped geometries at compile time.
+/// Checks the node size in bytes and the capacity of the main geometries at compile time.
 const _: () = {
     const fn slotted<K: KeyBytes>(format: Result<Slotted<K>, GeometryError>) -> (usize, usize) {
         match format {

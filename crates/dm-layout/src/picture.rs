@@ -357,8 +357,8 @@ fn checksummed() -> Result<String, GeometryError> {
     Ok(head(&facts) + &by_fields(&tile(checksummed_fields(&format), format.node_bytes())))
 }
 
-/// Returns the picture of every shipped layout: a file stem and its Markdown. `cargo xtask layout` writes
-/// them to `docs/layout/`.
+/// Returns pictures of the nodes of all formats with fence keys: a file stem and its Markdown. `cargo xtask layout`
+/// writes them to `docs/layout/`.
 #[must_use]
 pub fn pictures() -> Vec<(&'static str, String)> {
     let pictures = [
@@ -468,8 +468,8 @@ pub fn pictures() -> Vec<(&'static str, String)> {
 mod tests {
     use super::*;
 
-    /// Checks that the fields of every accepted geometry cover its node: no two fields overlap, and none
-    /// extends beyond the node.
+    /// Checks that the fields of every accepted geometry of these sizes cover its node: no two fields overlap, and none
+    /// extends beyond the node or crosses the end of a line.
     #[test]
     fn all_geometries_tile() {
         // Miri would take an hour for all lengths, and the errors that it can find do not depend on the length.

@@ -6,12 +6,12 @@
 //!            FAA            WRITE     never  WRITE together               CAS
 //! ```
 //!
-//! Each field is changed in one way only. A WRITE changes the state, or the value and its checksum. In a tree with
-//! out-of-place updates, a CAS changes the state, and nothing changes the value. The *link depth* replaces the paper's
-//! reverse pointer. It is at least the *branch* of the node that links the leaf: the index of the key byte by which
-//! this node selects a child. It is increased before a deeper node links the leaf. So if a reader has followed a link
-//! at branch b and finds a depth of at most b, no other key has the key bytes of this link. Unlike an address, the
-//! depth stays valid when the parent node is copied.
+//! In one tree, each field is changed in one way only. A WRITE changes the state, or the value and its checksum. In a
+//! tree with out-of-place updates, a CAS changes the state, and nothing changes the value. The *link depth* replaces
+//! the paper's reverse pointer. It is at least the *branch* of the node that links the leaf: the index of the key byte
+//! by which this node selects a child. It is increased before a deeper node links the leaf. So if a reader has followed
+//! a link at branch b and finds a depth of at most b, no other key has the key bytes of this link. Unlike an address,
+//! the depth stays valid when the parent node is copied.
 
 use core::marker::PhantomData;
 
@@ -162,8 +162,8 @@ impl<K: KeyBytes> SingleLeaf<K> {
     /// Decodes the bytes of a READ of at least [`SingleLeaf::read_bytes`].
     ///
     /// # Errors
-    /// Returns [`CheckFailure::Torn`] if another client is replacing the value, and [`CheckFailure::Corrupt`] if the
-    /// bytes are not a leaf.
+    /// Returns [`CheckFailure::Torn`] if another client is replacing the value or has died meanwhile, and
+    /// [`CheckFailure::Corrupt`] if the bytes are not a leaf.
     #[inline]
     pub fn open<'a>(&self, bytes: &'a [u8]) -> Result<SingleEntry<'a, K>, CheckFailure> {
         let (Some(value), Some((depth, rest))) = (

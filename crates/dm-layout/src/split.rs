@@ -8,7 +8,7 @@ use crate::value::ValueRef;
 /// The rule that selects the place of a split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum SplitBias {
-    /// The split leaves half of the entries on each side.
+    /// The split leaves about half of the entries on each side.
     #[default]
     Median,
     /// The split is at the key with the fewest significant bits near the middle. If keys are hashes, this is usually

@@ -17,10 +17,11 @@
 //! * **I2** A reader accepts an image only if the image is one state of the node, or a mixture of states that gives the
 //!   same result for the key as one of these states (`dm-layout`'s acceptance rule).
 //! * **I3** A sibling is written and awaited before anything points to it. The split of the left node has the order
-//!   announce, clear, finish, in one chain if both nodes are on one memory node. Entries that stay in the left node
-//!   never change their slots. If locks are shared ([`dm_lock::LockOptions::shared`]), an update that writes only one
-//!   line shares the node's lock. If values are words ([`dm_layout::NodeShape::holds_words`]), an update or an exchange
-//!   under a share is a CAS, and an insert holds the lock beside sharers. Every other write holds it alone.
+//!   announce, clear, finish, in one chain if both nodes are on one memory node, and entries that stay in the left node
+//!   never change their slots. A format that is written whole does all of this by one WRITE of the left node. If locks
+//!   are shared ([`dm_lock::LockOptions::shared`]), an update that writes only one line shares the node's lock. If
+//!   values are words ([`dm_layout::NodeShape::holds_words`]), an update or an exchange under a share is a CAS, and an
+//!   insert holds the lock beside sharers. Every other write holds it alone.
 //! * **I4** If a client locks a node and finds it in the middle of a split, the client that began the split has
 //!   abandoned it. The client with the lock finishes the split.
 //! * **I5** Neighbours are merged under the locks of both nodes, and of their parent if the inner structure consists of

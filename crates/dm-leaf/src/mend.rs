@@ -119,8 +119,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             v.meter().note(Event::Mended);
             return Ok(Mend::Again);
         }
-        // To finish a merge, the client needs the locks of both nodes, and it must take a set of locks in a fixed order. So
-        // this lock is released first.
+        // To finish a merge, the client needs the locks of both nodes, and it must take a set of locks in a fixed
+        // order. So this lock is released first.
         guard.release().await?;
         match header.state {
             NodeState::Dead => Ok(Mend::Gone(follow(header.sibling))),
@@ -316,8 +316,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             Ok(header) => Ok(match header.state {
                 NodeState::Live | NodeState::Dead => true,
                 // An unborn right node of a split is sound, because its left node shows the unfinished split, and the
-                // next writer of the left node finishes it (S16). An unborn node that only its own writers can open is
-                // not sound (R9).
+                // next writer of the left node finishes it (S16). An unborn node that its own writers must make live
+                // is not sound (R9).
                 NodeState::Splitting => header.lag == LineLag::Equal && !self.opens_here(at, bytes)?,
                 NodeState::Frozen => false,
             }),

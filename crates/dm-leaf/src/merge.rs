@@ -6,7 +6,8 @@
 //! 2. WRITE R's header: Frozen, with L's name.
 //! 3. WRITE L in three parts: its header (Frozen, with R's name, which allows newer lines), its other lines (R's
 //!    entries in free slots, version + 1), and its header again (version + 1, R's fence key and sibling, still Frozen).
-//!    A reader that sees a mixture of these finds one state of L (S2).
+//!    A reader that sees a mixture of these finds one state of L (S2). In a format that is written whole, this is one
+//!    WRITE.
 //! 4. WRITE the whole of R: Dead, with L's address, version + 1 on every line.
 //! 5. WRITE L's header: Live. This must be the last WRITE. If it came earlier and the sequence were cut off, a client
 //!    could write a key in L while readers still find the old value in R.

@@ -19,7 +19,7 @@ pub enum OpenError {
     Geometry(GeometryError),
     /// The world lacks a capability that the chosen techniques need.
     Refused(Refused),
-    /// The world does not support the options of the locks.
+    /// A lock failed for another reason than a missing capability.
     Locks(LockError),
     /// An operation on the index failed.
     Index(IndexError),

@@ -246,7 +246,8 @@ pub(crate) fn follow(forward: u64) -> Stale {
     }
 }
 
-/// Returns the sibling of the node at `at`, which ends at or below the key.
+/// Returns the sibling of the node at `at`, as the place where a client continues if its key is not below the node's
+/// upper fence key.
 ///
 /// # Errors
 /// Returns [`IndexError::Corrupt`] if the node has no sibling, although it has an upper fence key.

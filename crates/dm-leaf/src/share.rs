@@ -98,8 +98,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         //= docs/protocol/reclaim.md R2
         let (share, mut image) = match self.alloc.while_announcing(v, sharing).await {
             Ok(shared) => shared,
-            // Other clients held the lock at each attempt to share it. So this client takes the lock alone: clients that
-            // do so queue for the lock and get it in turn.
+            // Other clients held the lock at each attempt to share it, or sharing is forbidden. So this client takes
+            // the lock alone: clients that do so queue for the lock and get it in turn.
             Err(LockError::Held(_)) => return Ok(None),
             Err(e) => return Err(e.into()),
         };

@@ -297,8 +297,8 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     }
 }
 
-/// Returns whether a writer that holds the lock beside sharers can continue. It cannot if the node is full, if another
-/// client's change of the node is unfinished, or if the image is torn or corrupt.
+/// Returns whether a writer that holds the lock beside sharers can continue. It cannot if the node is full or unborn,
+/// if another client's change of the node is unfinished, or if the image is torn or corrupt.
 const fn is_for_one_entry(judged: &Result<Judged, CheckFailure>) -> bool {
     matches!(
         judged,

@@ -48,7 +48,8 @@ pub enum Predicts {
 pub struct LearnedOptions {
     /// The kind of prediction that the models make.
     pub predicts: Predicts,
-    /// Maximum difference between a predicted and the true position, in leaves, or in entries of [`Predicts::Run`].
+    /// Maximum difference between a predicted and the true position: in leaves, or with [`Predicts::Run`] in entries of
+    /// leaves.
     pub error: u32,
     /// Budget in bytes of the compute node's copy of the table.
     pub cache_bytes: u64,

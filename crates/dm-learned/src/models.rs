@@ -185,7 +185,8 @@ impl Models {
 
     /// Returns the positions that the error admits for a number: those of the slots from `error` below the predicted
     /// one to `error + more` above it, within the slots of the number's model. The position of the last number of the
-    /// list at or below `number` is one of them, unless several numbers of the list are equal.
+    /// list at or below `number` is one of them, unless several numbers of the list are equal. If there is no such
+    /// number, this returns only the first position, or nothing if the list is empty.
     #[must_use]
     pub fn admitted(&self, number: u64, more: usize) -> Range<usize> {
         let Some((slot, all)) = self.slot(number) else {

@@ -118,10 +118,10 @@ impl<K: KeyBytes, L> Learned<K, L> {
     /// Reading the leaves takes one round trip per leaf.
     ///
     /// # Errors
-    /// Returns errors of verbs, [`IndexError::Corrupt`] if a leaf is damaged, and [`IndexError::Pool`] if the table's
-    /// first entry does not lead to the first leaf. A damaged table is replaced, unless its first entry cannot be read
-    /// and this compute node does not know the first leaf. If no memory node has room for another table, the old one
-    /// stays, and this is not an error.
+    /// Returns errors of verbs, [`IndexError::Corrupt`] if a leaf is damaged, [`IndexError::Exhausted`] if merges
+    /// change the leaves again and again, and [`IndexError::Pool`] if the table's first entry does not lead to the
+    /// first leaf. A damaged table is replaced, unless its first entry cannot be read and this compute node does not
+    /// know the first leaf. If no memory node has room for another table, the old one stays, and this is not an error.
     pub async fn retrain<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError>
     where
         L: NodeCopies<V, K>,

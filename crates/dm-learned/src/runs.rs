@@ -14,8 +14,8 @@ const INLINE: usize = 8;
 /// An access to leaves that reads the run of a key, with one doorbell for each memory node.
 /// [`Learned::runs`](crate::Learned::runs) makes it.
 ///
-/// * A get reads the run and the synonym leaves that its compute node knows. If none of them covers the key, it takes
-///   steps to the right from the leaf to which the hint leads.
+/// * A get reads the run and, after each of its leaves, one synonym leaf if its compute node knows any. If none of them
+///   covers the key, it takes steps to the right from the leaf to which the hint leads.
 /// * A write does the same before it locks the key's leaf and reads that leaf again. A write that may add the key reads
 ///   no synonym leaves.
 /// * An operation that follows a sibling pointer reads only the leaf to which the pointer leads.
@@ -34,7 +34,7 @@ enum Seen {
     Here(RemotePtr, bool),
     /// The leaf to which the hint leads ends below the key. The operation continues at its right neighbour.
     Right(Lead),
-    /// Nothing.
+    /// The READs do not show where the key is.
     Nothing,
 }
 

@@ -195,7 +195,8 @@ impl<'a, V: Verbs> Attempt<'_, 'a, V> {
     }
 
     /// Continues an attempt whose first chain has completed. Returns an obstacle if the CAS did not take the lock, or
-    /// if other clients share it. Otherwise posts the READ, if there is one that was not in the chain, and polls it.
+    /// if other clients share it and this guard excludes them. Otherwise posts the READ, if there is one that was not
+    /// in the chain, and polls it.
     #[inline(never)]
     fn otherwise(&mut self, old: u64, cx: &mut Context<'_>) -> Poll<Result<Attempted<'a, V>, LockError>> {
         let met = if !self.guard.is_held() {
@@ -254,8 +255,8 @@ impl Locks {
 }
 
 impl<'a, V: Verbs> Guard<'a, V> {
-    /// Tries to take the lock, with a READ of `len` bytes at `read_at` (same memory node) under it. Without
-    /// contention one attempt suffices.
+    /// Tries to take the lock, with a READ of `len` bytes at `read_at` (same memory node) under it. Without contention,
+    /// one attempt suffices, except with [`Local::Spin`](crate::Local::Spin), and sometimes without masked atomics.
     ///
     /// # Panics
     /// Panics if `read_at` is on another memory node than the lock.
@@ -285,7 +286,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
     ///
     /// # Errors
     /// Returns the same errors as [`Locks::lock_and_read`], and [`LockError::NotGuarded`] if `read_at` is on another
-    /// memory node than the lock.
+    /// memory node than the lock. The guard may hold the lock nevertheless, until it is dropped.
     pub async fn insist(
         &mut self,
         obstacle: Obstacle<'a, V>,
@@ -527,7 +528,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
     }
 
     /// Returns the last known word of the free lock, if the CAS must compare the whole word and this compute node has
-    /// local turns. Otherwise returns 0.
+    /// local turns. Otherwise, or if no word is known, returns 0.
     #[inline(always)]
     fn guess(&self) -> u64 {
         // Only the client that has the local turn reads and writes hints, so without local turns there are none.
@@ -603,7 +604,8 @@ impl<'a, V: Verbs> Guard<'a, V> {
         }
     }
 
-    /// Performs the READ under the lock, if there is one. If it fails, the guard unlocks when it is dropped.
+    /// Performs the READ under the lock, if there is one. If the READ fails, the guard holds the lock until it is
+    /// dropped.
     async fn read(&mut self, read: Option<ReadTo>) -> Result<Option<V::Lease>, LockError> {
         Ok(match read {
             Some(ReadTo { at, len }) => Some(self.verbs().read(at, len).await?),

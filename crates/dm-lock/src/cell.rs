@@ -120,7 +120,7 @@ impl Plan {
     }
 }
 
-/// The plans of all memory nodes. A client that takes a lock on a memory node computes the plan if none is stored.
+/// The plans of all memory nodes. A client that takes or shares a lock computes the plan if none is stored.
 #[derive(Debug)]
 pub(crate) struct Plans(Box<[AtomicU8]>);
 

@@ -26,8 +26,9 @@ pub enum LockError {
         /// The place of the lock word.
         place: Place,
     },
-    /// The budget was used up before all sharers of the lock had released it; most likely one of them has died. This
-    /// client does not hold the lock.
+    /// The budget was used up before all sharers of the lock had released it; most likely one of them has died. If
+    /// [`Guard::insist`](crate::Guard::insist) returns this error, the guard holds the lock until it is dropped. In all
+    /// other cases, this client does not hold the lock.
     Shared {
         /// The place of the lock word.
         place: Place,
@@ -41,7 +42,7 @@ pub enum LockError {
     Lost {
         /// The place of the lock word.
         place: Place,
-        /// The word that was expected.
+        /// The word that was expected. For a share, this is a word with one sharer.
         held: u64,
         /// The word that was found.
         found: u64,

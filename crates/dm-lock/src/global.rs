@@ -113,7 +113,7 @@ impl GlobalLockTable {
         )
     }
 
-    /// Returns the number of words per memory node.
+    /// Returns the number of words per memory node. It is `u32::MAX` if each node contains its own lock word.
     pub fn words_per_node(&self) -> u32 {
         self.words_per_node
     }

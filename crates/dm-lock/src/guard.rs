@@ -229,7 +229,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
     }
 
     /// Returns the word of the lock when it was taken. Its payload is that of the previous holder. After a handover,
-    /// its owner is another client of this compute node.
+    /// its owner can be another client of this compute node.
     pub fn word(&self) -> LockWord {
         LockWord {
             payload: self.payload,
@@ -260,8 +260,8 @@ impl<'a, V: Verbs> Guard<'a, V> {
         self.staged = payload | self.payload & DOUBT;
     }
 
-    /// Lets this guard set [`DOUBT`] in the payload if the guard is dropped, or if the chain of its unlock fails. The
-    /// data that should precede the unlock may then be written only in part.
+    /// Lets this guard set [`DOUBT`] in the payload if the guard is dropped while it holds the lock, or if the chain of
+    /// its unlock fails. The data that should precede the unlock may then be written only in part.
     pub fn doubt_if_lost(&mut self) {
         self.doubt_if_lost = true;
     }
@@ -324,6 +324,9 @@ impl<'a, V: Verbs> Guard<'a, V> {
 
     /// Posts `chain`, if there is one, with the unlock behind it, and awaits both. If the options or the world do not
     /// allow both in one chain, the unlock follows when `chain` has completed.
+    ///
+    /// # Panics
+    /// Panics if `chain` goes to another memory node than the lock, and the unlock is posted in this chain.
     #[inline(always)]
     pub fn unlock(&mut self, chain: Option<Chain<'a, V, (), Open>>) -> Unlocking<'_, 'a, V> {
         self.payload = self.staged;
@@ -343,7 +346,8 @@ impl<'a, V: Verbs> Guard<'a, V> {
     /// lock cannot be handed over any more, unlocks it.
     ///
     /// # Errors
-    /// Returns the same errors as [`Guard::write_back`].
+    /// Returns the same errors as [`Guard::write_back`]. If `chain` fails, the guard holds the lock until it is
+    /// dropped.
     pub async fn hand_on(&mut self, chain: Option<Chain<'a, V, (), Open>>) -> Result<(), LockError> {
         self.payload = self.staged;
         let Some(chain) = chain else {

@@ -7,8 +7,8 @@ use crate::LockId;
 /// Maximum number of words that are stored.
 const WORDS: usize = dm_sync::scaled(1024, 4);
 
-/// For each lock, the word with which this compute node last released the lock. A wrong guess costs one more round
-/// trip, and so does a missing guess, unless the lock was never taken.
+/// For a limited number of locks, the word with which this compute node last released each of them. A wrong guess costs
+/// one more round trip, and so does a missing guess, unless the lock was never taken.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
     words: Mutex<Words>,

@@ -1,8 +1,8 @@
 //! Locks on disaggregated memory: lock words, global and local lock tables, handover, lock-and-read, lock sets.
 //!
-//! These are hierarchical on-chip locks (Sherman §4.3). A node's lock word lies on the node's own memory node, in
-//! on-chip memory if the RNIC has some. Clients of one compute node queue locally first, and hand the remote lock over
-//! to each other. The lock word names the holder's member, so that others can free the locks of a dead member.
+//! These are hierarchical on-chip locks (Sherman §4.3). A node's lock word lies on the node's own memory node, usually
+//! in on-chip memory. Clients of one compute node queue locally first, and hand the remote lock over to each other. The
+//! lock word names the holder's member, so that others can free the locks of a dead member.
 //!
 //! ```text
 //!  client ──acquire──▶ local table ──turn──▶ CAS [+ READ] ──▶ lock word on the memory node
@@ -47,8 +47,8 @@
 //! If a client dies while it holds a lock, the lock becomes free when the other members of the pool have expelled its
 //! compute node (`docs/protocol/recovery.md`). This needs [`Locks::in_roster`]. Without it the lock stays held, and the
 //! operations of other clients fail with [`LockError::Held`], which names the place and the owner. The release count
-//! wraps at 256. A client that waits for a lock while it holds a larger one can deadlock: use [`Locks::lock_set`] for
-//! several locks.
+//! wraps at 256. A client that waits for a lock while it holds one with a larger [`LockId`] can deadlock: use
+//! [`Locks::lock_set`] for several locks.
 #![forbid(unsafe_code)]
 
 mod acquire;

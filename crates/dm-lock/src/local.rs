@@ -19,7 +19,7 @@ const _: () = assert!(SHARDS.is_power_of_two());
 /// A remote lock that one client of a compute node hands to the next without releasing it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Handed {
-    /// The word in memory. Its owner is the client that took the lock by a verb, not the present holder.
+    /// The word in memory. Its owner is the client that took the lock by a verb, which need not be the present holder.
     pub raw: u64,
     /// The payload that the next release writes.
     pub payload: u32,
@@ -55,8 +55,8 @@ impl<F: FnOnce(Handed) -> Option<u64>> Orphan for F {
     }
 }
 
-/// The error of a client that tries to wait for a local lock which it already holds. The wait would never
-/// end.
+/// The error of a client that asks for a local lock which it already has. If the client waited for the lock, the wait
+/// would never end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AlreadyHeld;
 
@@ -70,8 +70,9 @@ impl core::error::Error for AlreadyHeld {}
 /// The local locks of one compute node. Only locks that are held, waited for or unsettled use memory of their own.
 ///
 /// A turn always goes to the client that has waited longest, and no client overtakes the queue. With handovers,
-/// overtaking would be a deadlock (`docs/protocol/lock.md`, L11). The table uses about 8 KiB. In addition, it uses less
-/// than 100 bytes for each held lock and each waiting client, and keeps this memory for later ones.
+/// overtaking would be a deadlock (`docs/protocol/lock.md`, L11). The table takes about 8 KiB, or less if it was made
+/// for few locks. In addition, it takes less than 100 bytes for each held lock and each waiting client, apart from
+/// spare capacity, and keeps this memory for later ones.
 ///
 /// ```
 /// use dm_lock::LockId;
@@ -291,8 +292,8 @@ impl<'t> Turn<'t> {
     }
 
     /// Returns the remote word, as held, if an earlier holder did not await its unlock and the word names another
-    /// client than that holder. No client of this compute node may post a CAS for this lock before it has READ another
-    /// word (`docs/protocol/lock.md`, L9).
+    /// client than that holder. No client of this compute node may post a CAS for this lock before a READ has returned
+    /// another word (`docs/protocol/lock.md`, L9).
     #[inline]
     pub fn unsettled(&self) -> Option<u64> {
         self.unsettled

@@ -14,8 +14,8 @@ use crate::study::LockFlaws;
 use crate::{CLIENTS_MAX, GlobalLockTable, Local, LockError, LockId, LockOptions, LockWord, ReleaseBy};
 
 /// Hierarchical on-chip locks (Sherman §4.3): the global table, and the local table of this compute node. Each
-/// compute node has one `Locks` per pool, which its clients share. All clients of a pool need the same tables and,
-/// for flaws that change the words, the same flaws.
+/// compute node has one `Locks` per pool, which its clients share. All clients of a pool need the same tables, the same
+/// value of [`LockOptions::shared`] and, for flaws that change the words, the same flaws.
 #[derive(Debug)]
 pub struct Locks {
     pub(crate) options: LockOptions,
@@ -146,8 +146,8 @@ impl Locks {
         Ok(self.cell(self.lock_of(address)?).place)
     }
 
-    /// Returns the bytes of this compute node's memory that locks use, spare capacity included. The roster, and a few
-    /// bytes for each memory node, are not counted.
+    /// Returns the bytes of this compute node's memory that locks use, spare capacity included. The roster, the ticket
+    /// locks of a flaw, and a few bytes for each memory node are not counted.
     pub fn local_bytes(&self) -> usize {
         size_of::<Self>()
             + self.hints.bytes()
@@ -169,8 +169,8 @@ impl Locks {
 
     /// Takes the lock of `node`.
     ///
-    /// This takes 1 round trip if the lock is free, and 0 if it is handed over. Without masked atomics, each lost race
-    /// costs at most two more round trips.
+    /// This takes 1 round trip if the lock is free, and 0 if it is handed over. Without masked atomics, a wrong guess
+    /// of the word costs one more round trip, and each lost race costs at most two.
     ///
     /// # Errors
     /// Returns a [`LockError`]. The lock is then not held, unless its memory node is unreachable and the CAS had an
@@ -264,9 +264,9 @@ impl Locks {
         }
     }
 
-    /// Gives the turn and the lock to the longest waiting client. Returns `false` and does nothing in three cases: no
-    /// client waits, the bound on handovers is reached, or the waiting client does not belong to the member that the
-    /// word names.
+    /// Gives the turn and the lock to the longest waiting client. Returns `false` and does nothing if no client waits,
+    /// if the bound on handovers is reached, or if this client does not belong to the member that the word names. Also
+    /// returns `false` if the local table has no handover.
     pub(crate) fn hand_over(&self, id: LockId, handed: Handed) -> bool {
         match &self.local {
             LocalTable::Spin(table) | LocalTable::Queue(table) => {
@@ -313,7 +313,7 @@ impl Locks {
     /// on-chip memory.
     ///
     /// # Errors
-    /// Returns the same errors as [`LockOptions::check`].
+    /// Returns the error of [`LockOptions::check`] as [`LockError::Refused`].
     pub fn check(&self, caps: &dm_verbs::Caps) -> Result<(), LockError> {
         Ok(self.options.check(caps)?)
     }

@@ -88,7 +88,8 @@ pub struct LockOptions {
     pub release: ReleaseBy,
     /// Whether [`crate::Locks::lock_and_read`] posts CAS and READ in one chain, if the world executes them in order.
     pub lock_and_read: bool,
-    /// Whether the unlock is posted in the chain of the write-back. If not, the write-back is awaited first.
+    /// Whether the unlock is posted in the chain of the write-back, if the world executes them in order. Otherwise the
+    /// write-back is awaited first.
     pub combine: bool,
     /// Maximum number of attempts to take one remote lock; exceeding it returns [`crate::LockError::Held`]. It also
     /// limits the wait for sharers, which ends in [`crate::LockError::Shared`].

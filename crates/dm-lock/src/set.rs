@@ -15,7 +15,7 @@ impl Locks {
     /// Meanwhile the client may hold other locks only if they come earlier in this order.
     ///
     /// # Errors
-    /// Returns [`LockError`]. No lock is held then, with the exception described at [`Locks::lock`].
+    /// Returns [`LockError`]. No lock of the set is held then, with the exception described at [`Locks::lock`].
     pub async fn lock_set<'a, V: Verbs>(
         &'a self,
         v: &'a V,
@@ -77,7 +77,7 @@ impl<'a, V: Verbs> SetGuard<'a, V> {
     /// landed.
     ///
     /// # Errors
-    /// Returns the first error that occurred, of the kinds described at [`Guard::write_back`]. Returns
+    /// Returns one of the errors that occurred, of the kinds described at [`Guard::write_back`]. Returns
     /// [`LockError::NotGuarded`] if a chain is given for a memory node on which the set has no lock. No chain is then
     /// posted, and the locks are released as if the set were dropped.
     ///

@@ -10,7 +10,7 @@ use crate::local::Handed;
 
 const NONE: u32 = u32::MAX;
 
-/// A lock that is held, or unsettled, or both.
+/// A lock of which a client has the turn, or which is unsettled.
 #[derive(Debug)]
 struct Entry {
     id: LockId,
@@ -51,7 +51,8 @@ pub(crate) struct Grant {
 pub(crate) enum Entered {
     /// The client has the turn. The unsettled word comes with it.
     Turn(Option<u64>),
-    /// The client queues behind others, as this waiter.
+    /// The client queues behind others, as this waiter. In the result of [`Shard::try_enter`], the number is `NONE`,
+    /// and the client does not queue.
     Queued(u32),
     AlreadyHeld,
 }
@@ -310,8 +311,8 @@ impl Shard {
 }
 
 impl Fingerprint for Shard {
-    /// Returns a hash of all entries and their queues, or 0 if there is no entry. The hash omits slab numbers and
-    /// capacities, so that equal queues have equal fingerprints wherever they lie in the slab.
+    /// Returns a hash of all entries, their queues and the grants, or 0 if there is no entry. The hash omits slab
+    /// numbers and capacities, so that equal queues have equal fingerprints wherever they lie in the slab.
     fn fingerprint(&self) -> u64 {
         if self.entries.is_empty() {
             return 0;

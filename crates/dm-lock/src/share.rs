@@ -138,7 +138,7 @@ impl Locks {
     ///
     /// # Errors
     /// Returns [`LockError`]. The lock is not shared then, unless the memory node is unreachable and the FAA had an
-    /// unknown effect. Returns [`LockError::Held`] if one holder held the lock for the whole budget, or if the client
+    /// unknown effect. Returns [`LockError::Held`] if the lock was found held for a whole budget, or if the client
     /// met 16 holders one after another. The client can then queue with [`Locks::lock`]. Also returns this error while
     /// nobody may share, because the shares of a dead client are being given back. The client can then wait
     /// ([`Locks::until_open`]).
@@ -242,8 +242,8 @@ impl Locks {
 
     /// Waits, by READs of the lock word of `node`, until clients may share again ([`Locks::is_shut`]). The client
     /// should not take the lock alone instead, because other clients that meet a holder again and again take the lock
-    /// alone as well, even after the gate is open. The client must look at the slots of its pool meanwhile, and must
-    /// hold no lock.
+    /// alone as well, even after the gate is open. Meanwhile the client's compute node must take part in the reset of
+    /// the counts, as `dm_alloc::Allocator::while_announcing` makes it do. The client must hold no lock.
     ///
     /// # Errors
     /// Returns [`LockError::Held`] if sharing is still forbidden after 4096 READs. The client can then queue with
@@ -260,10 +260,10 @@ impl Locks {
         Ok(())
     }
 
-    /// Waits until all requests of this client's ended shares have landed, if some of them were not awaited. A client
-    /// calls this before it waits for other clients: the others may wait until the counts of dead clients are reset,
-    /// and the reset waits for this client's requests. If a READ fails, the shares stay unsettled. Returns whether it
-    /// awaited anything.
+    /// Waits until all requests of this client's ended shares have landed, if some of them were not awaited, and either
+    /// the memory nodes answered when these shares ended or the gate is shut. A client calls this before it waits for
+    /// other clients: the others may wait until the counts of dead clients are reset, and the reset waits for this
+    /// client's requests. If a READ fails, the shares stay unsettled. Returns whether it awaited anything.
     #[inline]
     pub(crate) async fn settle_if_due<V: Verbs>(&self, v: &V) -> bool {
         let due = self.roster.shares() && self.roster.gate().is_to_settle(v.client().0);

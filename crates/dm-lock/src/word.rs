@@ -7,13 +7,13 @@ use dm_verbs::{ClientId, MaskedCas};
 
 use crate::cell::SHARE;
 
-/// The number of clients that a lock word can distinguish. Every client id is below it.
+/// The number of clients that a lock word can distinguish. A client can use locks only if its id is below this number.
 pub const CLIENTS_MAX: u16 = dm_sync::roster::CLIENTS_MAX;
 
-/// The bit of a lock word's payload that marks the word as suspect. It is set if a holder was dropped during a
-/// structural change ([`Guard::doubt_if_lost`](crate::Guard::doubt_if_lost)), or if a holder died
+/// The bit of a lock word's payload that marks the word as suspect. It is set if a holder was dropped, or met an error,
+/// during a change of several steps ([`Guard::doubt_if_lost`](crate::Guard::doubt_if_lost)), or if a holder died
 /// ([`LockWord::freed`]). A client that takes such a lock must read the whole node before it relies on the node.
-/// Mending one node does not clear the bit, because one word guards many nodes (`docs/protocol/recovery.md`, V7 and
+/// Mending one node does not clear the bit, because one word can guard many nodes (`docs/protocol/recovery.md`, V7 and
 /// V8).
 pub const DOUBT: u32 = 1;
 
@@ -50,8 +50,8 @@ pub(crate) const TAG_MASK: u64 = LOCKED | OWNER_MASK | MEMBER_MASK;
 pub struct LockWord {
     /// Whether the lock is held.
     pub locked: bool,
-    /// The id of the client that took the lock from memory, below [`CLIENTS_MAX`]; 0 in a free word. After a handover
-    /// the holder is another client of the same compute node.
+    /// The id of the client that took the lock from memory, below [`CLIENTS_MAX`]; 0 in a free word. After a handover,
+    /// the holder can be another client of the same compute node.
     pub owner: u16,
     /// The number of the member of the pool to which the owner belongs. It is 0 in a free word, and if the owner's
     /// compute node is not a member. If a client dies, other clients can free its lock only if the word names a
@@ -123,8 +123,8 @@ impl LockWord {
     }
 
     /// Returns `word` as recovery rewrites it after the death of `member`: free, with one more release, and with
-    /// [`DOUBT`] set. Returns `None` if no client of `member` holds the lock. All other bits of the payload stay, and
-    /// so does a count of sharers. The caller replaces the word by a CAS that compares all of it.
+    /// [`DOUBT`] set. Returns `None` if no client of `member` holds the lock, or if `member` is 0. All other bits of
+    /// the payload stay, and so does a count of sharers. The caller replaces the word by a CAS that compares all of it.
     ///
     /// ```
     /// use dm_lock::{DOUBT, LockWord};

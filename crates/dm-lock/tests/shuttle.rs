@@ -17,7 +17,7 @@ use dm_verbs::{ClientId, NodeId};
 const CLIENTS: u16 = 5;
 const LOCKS: u32 = 3;
 const HANDOVERS_MAX: u32 = 2;
-/// Number of acquisitions per client.
+/// Number of times that each client tries to get a turn.
 const TURNS: u32 = 7;
 
 static HANDED: Witness = Witness::new("a lock handed over");
@@ -155,7 +155,7 @@ fn untold<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     pin!(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Makes one acquisition for `client`, in one of several ways.
+/// Tries once to get a turn for `client`, in one of several ways.
 fn acquire(shared: &Shared, client: u16, mutant: Mutant) {
     let index = below(u64::from(LOCKS)) as u32;
     let (id, remote) = (
@@ -178,7 +178,7 @@ fn acquire(shared: &Shared, client: u16, mutant: Mutant) {
                 remote.hold(turn, arrival, mutant);
             }
         }
-        // Polls a few times, and is dropped.
+        // The client polls its future a few times, and drops it unless it gets the turn.
         1 | 2 => {
             let mut waits = enter();
             for _ in 0..=below(3) {
@@ -190,7 +190,8 @@ fn acquire(shared: &Shared, client: u16, mutant: Mutant) {
             }
             GIVEN_UP.seen();
         }
-        // Polls once, and then sleeps until it is woken. Clients that queue behind it do not overtake it.
+        // The client polls its future once, and then sleeps until it is woken. Clients that queue behind it do not
+        // overtake it.
         3 | 4 => {
             let mut waits = enter();
             if let Poll::Ready(got) = untold(&mut waits) {

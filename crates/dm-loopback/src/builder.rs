@@ -132,15 +132,15 @@ impl Builder {
     }
 
     /// Sets whether atomics and WRITEs to one word exclude each other. With [`AtomicVsWrite::Racy`], an atomic is a
-    /// READ and a WRITE, even if it is a CAS that fails, and a WRITE between the two is lost. Atomics of the clients
-    /// of one process still exclude each other.
+    /// READ and a WRITE, even if it is a CAS that fails, and a WRITE between the two is lost. Atomics of clients that
+    /// were connected through one [`Loopback`] and its clones still exclude each other.
     pub fn atomic_vs_write(mut self, order: AtomicVsWrite) -> Self {
         self.knobs.atomic_vs_write = order;
         self
     }
 
     /// Reports the completion of a chain after at most `polls_max` polls without a result; the number is drawn for
-    /// each chain. Effects are not delayed. If no request of a chain was carried out, its error is not delayed either.
+    /// each chain. Effects are not delayed. An error that says that a chain had no effect is not delayed either.
     pub fn delays(mut self, polls_max: u32) -> Self {
         self.knobs.completion = match polls_max {
             0 => Completion::AtFirstPoll,
@@ -151,7 +151,7 @@ impl Builder {
 
     /// Reports completions only when the executor ([`block_on`](crate::block_on) or [`run_all`](crate::run_all)) polls
     /// again. As with a network card, the poll that posts a chain never finds the chain complete. Effects are not
-    /// delayed. If no request of a chain was carried out, its error is not delayed either. With another executor, such
+    /// delayed. An error that says that a chain had no effect is not delayed either. With another executor, the delayed
     /// completions never arrive.
     pub fn suspend_every_wait(mut self) -> Self {
         self.knobs.completion = Completion::NextTurn;
@@ -164,15 +164,15 @@ impl Builder {
         self
     }
 
-    /// Sets how long a membership lasts without renewal.
+    /// Sets the length of the lease that a client gets when it joins. The world itself never ends a lease.
     pub fn lease(mut self, length: Nanos) -> Self {
         self.knobs.lease = length;
         self
     }
 
     /// Replaces the machine's clock by one that advances by `step` at each query. Then a single client posts the same
-    /// verbs in every run, however often its thread is descheduled, because no READ seems too slow and no lease seems
-    /// to expire. Leases between several processes need the machine's clock.
+    /// verbs in every run, however often its thread is descheduled, because the time that it sees depends only on the
+    /// number of queries. Leases between several processes need the machine's clock.
     pub fn counted_clock(mut self, step: Nanos) -> Self {
         self.knobs.clock_step = Some(step);
         self
@@ -249,12 +249,13 @@ pub enum BuildError {
         /// The requested number.
         nodes: u16,
     },
-    /// A node's memory has no room after the reserved page, or is larger than pointers can address.
+    /// A node's host memory has no room after the reserved page, or one of its memories is larger than pointers can
+    /// address.
     BadSize {
-        /// Bytes requested.
+        /// The larger of the two sizes that were requested for host memory and on-chip memory, in bytes.
         bytes: u64,
     },
-    /// The memory of a node could not be allocated.
+    /// The memory of a node, or the control region, could not be allocated or mapped.
     Memory(RegionError),
     /// The file system refused.
     Io {
@@ -267,7 +268,7 @@ pub enum BuildError {
     NotAPool {
         /// The path of the file.
         path: PathBuf,
-        /// The first eight bytes of the file as a little-endian word; 0 if the file is shorter.
+        /// The first eight bytes of the file as a little-endian word; bytes beyond its end count as 0.
         format: u64,
     },
     /// The file is a pool of another version of this crate.
@@ -279,7 +280,7 @@ pub enum BuildError {
         /// The version that this build supports.
         known: u64,
     },
-    /// The file's header is inconsistent, or does not match the file's length.
+    /// The file's header is inconsistent, or the file is shorter than the pool that the header describes.
     Corrupt {
         /// The path of the file.
         path: PathBuf,

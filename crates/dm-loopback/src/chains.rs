@@ -139,7 +139,7 @@ impl Chains {
         let chain = &mut self.all[index];
         chain.node = node;
         chain.phase = Phase::Building;
-        // The cast loses nothing: the number of a client's chains is bounded far below 2^32.
+        // The cast loses nothing, because 2^32 chains do not fit in memory.
         (
             Slot {
                 index: index as u32,
@@ -149,7 +149,7 @@ impl Chains {
         )
     }
 
-    /// Returns the number of chains that are open or in flight.
+    /// Returns the number of chains that are not closed.
     pub(crate) fn used(&self) -> usize {
         self.all.len() - self.free.len()
     }
@@ -163,7 +163,8 @@ impl Chains {
         chain.expect("a slot belongs to the client that opened it, until it is closed")
     }
 
-    /// Closes the chain of `slot`. Returns its error, if the chain has one that was not reported yet.
+    /// Closes the chain of `slot`. If the chain was posted and has failed, and no poll has reported the error, returns
+    /// the error.
     pub(crate) fn close(&mut self, slot: Slot) -> Option<VerbError> {
         let chain = self.get(&slot);
         let untold = if matches!(chain.phase, Phase::Flying(_)) {

@@ -123,7 +123,8 @@ impl Endpoint {
         }
     }
 
-    /// Carries out the requests of a chain. Sets `unfenced` if memory was changed after the last fence instruction.
+    /// Carries out the requests of a chain. Sets `unfenced` if memory may have been changed after the last fence
+    /// instruction.
     fn execute_requests(
         &self,
         memory: &Node,
@@ -287,8 +288,7 @@ impl Transport for Endpoint {
     fn poll_chain(&self, slot: &Slot, cx: &mut Context<'_>) -> Poll<Result<(), VerbError>> {
         let mut chains = self.chains.borrow_mut();
         let chain = chains.get(slot);
-        // If a chain failed and no request of it was carried out, the error is reported at once, even if completions
-        // are delayed.
+        // An error that says that the chain had no effect is reported at once, even if completions are delayed.
         let refused = chain
             .error
             .is_some_and(|e| e.effect == Effect::None && e.rest == Effect::None && e.index == 0);
@@ -345,7 +345,8 @@ impl Control for Endpoint {
         self.world.nodes.len() as u16 // at most 1024
     }
 
-    /// Answers at once, except that a fence waits for chains in progress of the fenced clients.
+    /// Answers at once, except that a fence waits until the fenced clients have no chain in progress that changes
+    /// memory.
     fn poll_control(
         &self,
         request: &ControlRequest,

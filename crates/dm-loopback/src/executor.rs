@@ -139,7 +139,7 @@ struct Ready {
 
 const NOBODY: usize = usize::MAX;
 
-/// Puts one coroutine into the queue, at most once.
+/// Puts one coroutine into the queue, unless it is already there.
 struct TaskWaker {
     index: usize,
     queued: AtomicBool,

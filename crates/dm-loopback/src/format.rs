@@ -41,7 +41,7 @@ pub(crate) mod header {
     pub(crate) const NEXT_CLIENT: u64 = 64;
 }
 
-/// Returns the offset of the word that counts the bytes of `node` that were handed out.
+/// Returns the offset of the word that counts the bytes of `node` that were handed out, with the reserved page.
 pub(crate) fn node_used(node: u16) -> u64 {
     NODES_AT + LINE * u64::from(node)
 }

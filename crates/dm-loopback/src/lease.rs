@@ -35,7 +35,7 @@ fn class_of(len: usize) -> usize {
 }
 
 impl Lease {
-    /// Returns a buffer of `len` bytes. Its content is unspecified: zeroes, or the bytes of an earlier READ.
+    /// Returns a buffer of `len` bytes. Its content is unspecified: zeroes, or what an earlier lease has left there.
     #[inline]
     pub(crate) fn take(len: usize) -> Self {
         let class = class_of(len);

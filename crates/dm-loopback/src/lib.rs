@@ -19,8 +19,8 @@
 //!   taken effect in part, or not at all.)
 //! * **I2** A line is never torn, unless the world was built with word atomicity. A word is never torn.
 //! * **I3** After the answer to `Fence`, no verb of that client has an effect, in any process.
-//! * **I4** Buffers and chains come from pools, so operations allocate nothing in the steady state, except READs of
-//!   more than 64 KiB.
+//! * **I4** Buffers and chains come from pools. So the operations of a client that stays on one thread allocate nothing
+//!   in the steady state, except READs of more than 64 KiB.
 //!
 //! # Example
 //! ```

@@ -37,7 +37,7 @@ impl Loopback {
     /// Connects a new client of compute node `compute_node`, with an id that no other client of the pool uses.
     ///
     /// # Errors
-    /// Returns [`ConnectError::TooManyClients`] if all 4095 ids are in use.
+    /// Returns [`ConnectError::TooManyClients`] if all 4095 ids are in use. An id whose process is dead counts as free.
     pub fn connect(&self, compute_node: u16) -> Result<Endpoint, ConnectError> {
         let (client, epoch) = self.world.claim_any().ok_or(ConnectError::TooManyClients)?;
         Ok(Endpoint::new(
@@ -51,7 +51,8 @@ impl Loopback {
     /// Connects a new client of compute node `compute_node` with the id `client`.
     ///
     /// # Errors
-    /// Returns [`ConnectError::IdInUse`] if the id is 0 or above 4095, or another client of the pool has it.
+    /// Returns [`ConnectError::IdInUse`] if the id is 0 or above 4095, or if another client of the pool has it, even a
+    /// client of a dead process.
     pub fn connect_as(&self, compute_node: u16, client: ClientId) -> Result<Endpoint, ConnectError> {
         let epoch = self
             .world
@@ -76,7 +77,8 @@ impl Loopback {
     }
 
     /// Cuts `node` off: from now on it has `trouble`, for all clients in all processes. Chains in progress are not
-    /// affected. Requests to the control plane for a chunk or the size of the node fail, whatever the trouble is.
+    /// affected. Requests to the control plane for a chunk or the size of the node fail, whatever the trouble is. If
+    /// the node does not exist, this does nothing.
     pub fn cut(&self, node: NodeId, trouble: Trouble) {
         self.set_trouble(node, Some(trouble));
     }

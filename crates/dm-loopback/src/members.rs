@@ -124,7 +124,7 @@ impl World {
         region::fence();
     }
 
-    /// Returns the clients of a group.
+    /// Returns the clients of a group, and the freed ids whose last holders were in it.
     pub(crate) fn group(&self, member: u16) -> impl Iterator<Item = ClientId> + '_ {
         let clients = (1..CLIENTS_MAX).map(|client| ClientId(client as u16));
         clients.filter(move |client| self.word(client_group(client.0)) == 1 + u64::from(member))
@@ -161,7 +161,7 @@ impl World {
     }
 
     /// Marks `client` as not busy. Every client that reads from now on sees the effects of `client`'s chain. `unfenced`
-    /// tells whether memory was changed after the last fence instruction.
+    /// tells whether memory may have been changed after the last fence instruction.
     #[inline]
     pub(crate) fn end_change(&self, client: ClientId, unfenced: bool) {
         self.set_word(client_busy(client.0), 0);

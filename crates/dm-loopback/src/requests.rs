@@ -119,7 +119,7 @@ pub(crate) fn failed(error: RegionError, stuck: Effect) -> Failed {
         RegionError::Unaligned { .. } => (VerbErrorKind::Misaligned, Effect::None),
         RegionError::HolderDead { pid, .. } => (VerbErrorKind::DeadWriter { process: pid }, stuck),
         RegionError::Busy { pid, .. } => (VerbErrorKind::BusyWriter { process: pid }, stuck),
-        // All other errors are errors of mapping a file, which cannot happen here.
+        // All other errors are errors of making a region, which cannot happen here.
         _ => (VerbErrorKind::Unreachable, stuck),
     }
 }

@@ -17,7 +17,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Trouble {
-    /// No request reaches the node: chains fail before they are posted, without effect.
+    /// No request reaches the node: chains fail without effect.
     Unreachable,
     /// Chains take effect, but their completions are lost, so the client does not know the effect.
     AnswersLost,
@@ -46,7 +46,7 @@ impl Trouble {
         }
     }
 
-    /// Returns how many requests of a chain are carried out.
+    /// Returns how many requests of a chain are carried out at most.
     pub(crate) fn carried_out(self) -> usize {
         match self {
             Self::Unreachable => 0,

@@ -82,7 +82,8 @@ impl World {
             Ok(world)
         };
         let world = made();
-        // An error means that the draft could not be made, so there is nothing to remove. No other file has this name.
+        // If the draft could not be made, there is nothing to remove, and this call fails. The process id in the
+        // draft's name keeps the drafts of different processes apart.
         let _ = std::fs::remove_file(draft);
         world
     }
@@ -188,7 +189,7 @@ impl World {
         self.nodes.get(usize::from(node.0))
     }
 
-    /// Loads a word of the control region. The offsets are constants of the format, so the word exists.
+    /// Loads a word of the control region. The callers take the offset from the module `format`, so the word exists.
     #[inline]
     pub(crate) fn word(&self, offset: u64) -> u64 {
         self.control.read_word(offset).unwrap_or_default()

@@ -111,7 +111,7 @@ fn measure(entry: &Entry, number: usize, threads: u16) -> Sums {
 }
 
 /// Returns the CPU time of this process in seconds, including threads that have ended. The kernel counts it in ticks
-/// of 10 ms, so only sums over many runs are exact. Returns NaN if the system has no `/proc`.
+/// of 10 ms, so the time of a short run is inexact. Returns NaN if the system has no `/proc`.
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The program's name in parentheses may contain spaces. User and system time are fields 14 and 15 of the line.

@@ -3,7 +3,7 @@
 //! The first argument is the file of the page, or `--only`. The default is `docs/models.md`. The others are options:
 //! * `--check` does not write the page, and fails if it differs in more than its times.
 //! * `--only PART` runs only the entries whose names contain PART, and prints the expected verdict of each case, and
-//!   the actual one if it differs. It ignores the page.
+//!   the actual one if it differs. It ignores the page and `--charts`.
 //! * `--seconds N` limits the time of each case.
 //! * `--nightly` also runs the cases of nightly size, which are not on the page.
 //! * `--charts DIR` writes the stories and charts of the counterexamples to DIR.
@@ -24,8 +24,9 @@ use std::{fs, io, thread};
 use dm_explore::Search;
 use dm_models::{Entry, Ran, Size, Variant, all, outcome, page, stories, timeless};
 
-/// The time limit of one case.
+/// The time limit of one case that runs in every check.
 const CHECK: Duration = Duration::from_secs(120);
+/// The time limit of one nightly case.
 const NIGHTLY: Duration = Duration::from_secs(3600);
 
 struct Job {

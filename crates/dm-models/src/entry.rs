@@ -285,7 +285,7 @@ impl Entry {
             .chain(mutants)
     }
 
-    /// Returns the twin of this variant; `None` for dmkit's protocol.
+    /// Returns the twin of this variant; `None` for dmkit's protocol, or if there is no such twin.
     pub fn twin(&self, variant: Variant) -> Option<&Twin> {
         match variant {
             Variant::Ours => None,

@@ -1,5 +1,6 @@
-//! All models of dmkit by name: litmus tests of the RNIC's contract, and models of locks, shared operations,
-//! nodes, B-link trees, hopscotch leaves, radix trees, learned inner levels, reclamation and crashes.
+//! All models of dmkit by name: litmus tests of the RNIC's contract, and models of locks, shared operations, items,
+//! nodes, B-link trees, reclamation, radix trees, hopscotch leaves, separators, learned inner levels, crashes and
+//! recovery.
 //!
 //! An [`Entry`] contains a model, its source, and the cases in which the model runs. A case is a shape of the model, a
 //! setting of every knob, and the expected verdict. An entry also contains a twin with the published protocol, if this

@@ -19,7 +19,8 @@ pub enum Knob {
     AtomicVsWrite,
     /// Whether a WRITE may overtake an earlier READ or atomic.
     Overtaking,
-    /// Whether WRITEs to host memory take effect before later requests to on-chip memory.
+    /// Whether WRITEs to host memory take effect before later requests to on-chip memory, and WRITEs to on-chip memory
+    /// before later requests to host memory.
     ChipOrder,
     /// Whether the cards have masked atomics.
     Masked,

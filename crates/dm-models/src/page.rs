@@ -8,7 +8,7 @@ use crate::entry::{Case, Entry, Expect, Kind, Size, Variant};
 use crate::matrix::{Knob, covered};
 use crate::run::{Ran, run_command};
 
-/// The number of a table's columns; the next constant is the column of seconds.
+/// The number of a table's columns. The next constant is the index (from 0) of the column of seconds.
 const COLUMNS: usize = 9;
 const SECONDS: usize = 6;
 
@@ -160,9 +160,9 @@ fn mutants(entry: &Entry, ran: &[Ran]) -> String {
     }
 }
 
-/// Lists the bounds of dmkit's cases: the shapes, the knobs with several settings, the knobs that are not at their
-/// weakest setting, the maximum numbers of faults, and the number of cases. Of the cases that run at night, only the
-/// shapes are listed.
+/// Lists the bounds of dmkit's cases: the shapes, the knobs with several settings, the knobs that have one setting and
+/// not that of [`dm_explore::Knobs::weak`], the maximum numbers of faults, and the number of cases. Of the cases that
+/// run at night, only the shapes are listed.
 pub fn knobs(entry: &Entry) -> String {
     let (now, night): (Vec<Case>, Vec<Case>) =
         (entry.cases)().into_iter().partition(|c| c.size == Size::Check);

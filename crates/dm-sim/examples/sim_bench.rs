@@ -30,7 +30,7 @@ enum Mix {
     Read64,
     Cas,
     Read1K,
-    /// 50 % READs, 30 % WRITEs and 20 % CASes, of 64 bytes or 1 KB.
+    /// 50 % READs and 30 % WRITEs of this number of bytes, and 20 % CASes.
     Mixed(u32),
     /// Sherman's verbs. Half of the operations READ a leaf; the other half lock it, READ it, and WRITE an entry with
     /// the unlock.

@@ -174,7 +174,7 @@ pub struct Bound {
     pub mops: f64,
     /// The resource that limits the throughput.
     pub limit: Resource,
-    /// Every resource in use with its own bound, in increasing order.
+    /// Every resource in use with its own bound in million operations per second, in increasing order.
     pub all: Vec<(Resource, f64)>,
 }
 

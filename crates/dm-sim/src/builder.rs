@@ -53,7 +53,7 @@ impl core::error::Error for BuildError {
 }
 
 /// The parameters of a simulation. The defaults are one compute and one memory node with separate cards, 64 MiB of host
-/// memory, seed 0, small pages, and the timing wheel.
+/// memory, seed 0, small pages, no stalls, and the timing wheel.
 ///
 /// ```
 /// use dm_sim::{CostModel, QueueKind, Sim, SimBuilder};
@@ -134,13 +134,13 @@ impl SimBuilder {
         self.huge_pages = yes;
         self
     }
-    /// Suspends clients from time to time, as an operating system does: one poll in `one_in` is late by up to
-    /// `longest`. Requests that the client has already posted proceed meanwhile.
+    /// Suspends clients from time to time, as an operating system does: on average, one poll in `one_in` is late by up
+    /// to `longest`, and by 4.3 seconds at most. Requests that the client has already posted proceed meanwhile.
     pub fn stalls(mut self, one_in: u32, longest: Nanos) -> Self {
         self.stalls = Some((one_in.max(1), longest));
         self
     }
-    /// Sets how long a membership lasts without renewal, instead of [`CostModel::lease_ns`].
+    /// Sets the length of the lease that a client gets when it joins, instead of [`CostModel::lease_ns`].
     pub fn lease(mut self, length: Nanos) -> Self {
         self.model.lease_ns = length.0 as f64;
         self
@@ -155,6 +155,9 @@ impl SimBuilder {
     ///
     /// # Errors
     /// Returns [`BuildError`] if there are no nodes or too many, or if memory cannot be mapped.
+    ///
+    /// # Panics
+    /// Panics if [`CostModel::buckets`] is not a power of two.
     pub fn build(self) -> Result<Sim, BuildError> {
         if self.compute_nodes == 0 || self.memory_nodes == 0 {
             return Err(BuildError::NoNodes);

@@ -1,15 +1,16 @@
-//! Buffers of READs. A lease is one pointer wide, and returns its buffer to the pool of its thread when it is dropped.
+//! Buffers of READs and of WRITEs of more than 24 bytes. A lease is one pointer wide. When it is dropped, its buffer
+//! goes to the pool of the thread that drops it.
 
 use core::cell::Cell;
 use core::fmt;
 use core::mem::{ManuallyDrop, forget};
 use core::ops::{Deref, DerefMut};
 
-/// log2 of the smallest buffer.
+/// log2 of the size of the smallest buffer in bytes.
 const SMALLEST: u32 = 6;
 /// Number of size classes, from 64 B to 16 MiB.
 const CLASSES: usize = 19;
-/// The length of the longest READ in bytes.
+/// The length of the longest READ or WRITE in bytes.
 pub(crate) const LONGEST: usize = 1 << (SMALLEST as usize + CLASSES - 1);
 /// The number of free lists, a power of two, so that a class needs no bounds check.
 const LISTS: usize = CLASSES.next_power_of_two();
@@ -93,7 +94,7 @@ impl Lease {
         Self(ManuallyDrop::new(Some(buffer)))
     }
 
-    /// Returns a buffer of `len <= LONGEST` bytes, with unspecified content from earlier use.
+    /// Returns a buffer of `len <= LONGEST` bytes. Its content is unspecified: zeroes, or bytes from earlier use.
     #[inline]
     pub(crate) fn take(len: usize) -> Self {
         let class = class(len);

@@ -60,13 +60,13 @@ impl Memory {
         self.bytes_mut(space)[at..at + 8].copy_from_slice(&word.to_le_bytes());
     }
 
-    /// Hints that `[at, at + len)` will be accessed within the next few hundred events.
+    /// Hints that `[at, at + len)` of host memory will be accessed within the next few hundred events.
     #[inline]
     pub(crate) fn prefetch(&self, at: usize, len: usize) {
         prefetch::lines(self.host.get(at..at + len).unwrap_or_default());
     }
 
-    /// Hints that the line of `at` will be accessed soon.
+    /// Hints that the line of `at` in host memory will be accessed soon.
     #[inline(always)]
     pub(crate) fn prefetch_line(&self, at: usize) {
         if let Some(byte) = self.host.get(at) {

@@ -30,7 +30,7 @@ pub enum Tearing {
     /// fail (CHIME §2).
     EqualSpeed,
     /// Each transfer draws its own time per line, 0.5 to 2.5 times [`CostModel::torn_line_ns`]. So transfers overtake
-    /// each other. This is for tests.
+    /// each other. The presets use this rule.
     Random,
 }
 

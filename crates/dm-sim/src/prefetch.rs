@@ -13,9 +13,9 @@ pub(crate) fn line<T>(place: &T) {
     hint::<T, NEAR>(place);
 }
 
-/// Hints that all lines of `bytes` will be read soon. Only the first line goes to the first-level cache, which is too
-/// small for the transfers of all clients. The others go to the second-level cache. The CPU fetches them from there
-/// while it copies the first line.
+/// Hints that all lines of `bytes` will be read soon. Does nothing for fewer than two bytes. Only the first line goes
+/// to the first-level cache, which is too small for the transfers of all clients. The others go to the second-level
+/// cache. The CPU fetches them from there while it copies the first line.
 #[inline]
 pub(crate) fn lines(bytes: &[u8]) {
     let [first, .., last] = bytes else { return };

@@ -184,9 +184,10 @@ impl Sim {
         found
     }
 
-    /// Crashes the client of a spawned task. From now on it posts nothing, so no guard can undo its requests. Requests
-    /// that it has already posted proceed. Returns false if the task had already ended or is being polled, or if it
-    /// uses endpoints of [`Sim::endpoint`].
+    /// Crashes the client of a task that [`Sim::spawn`] has started, and drops the task. From now on the client posts
+    /// nothing, so no guard can undo its requests. Requests that it has already posted proceed. If the task had already
+    /// ended or is being polled, the client crashes too, but this returns false. If [`Sim::spawn_task`] has started the
+    /// task, this does nothing and returns false.
     pub fn crash(&self, id: TaskId) -> bool {
         let Some(client) = id.client else { return false };
         self.shared.engine.borrow_mut().crash(client);

@@ -27,7 +27,7 @@ pub(crate) struct Stalls {
 }
 
 impl Stalls {
-    /// Delays one poll in `one_in` by up to `longest`.
+    /// Delays on average one poll in `one_in`, by a time from one nanosecond to `longest` (at most 2^32 - 1 ns).
     pub(crate) fn new(one_in: u32, longest: Nanos, seed: u64) -> Self {
         Self {
             one_in: u64::from(one_in),

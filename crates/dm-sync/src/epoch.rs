@@ -129,9 +129,9 @@ impl Epochs {
         }
     }
 
-    /// Returns the earliest epoch to which a running operation is pinned, or `None` if none runs. If this
-    /// misses an operation, that operation begins entirely after this call, and sees everything that the
-    /// caller stored before.
+    /// Returns the earliest epoch to which a running or [forgotten](Running::forget) operation is pinned, or `None` if
+    /// there is none. If this misses an operation, that operation begins after this call has begun, and sees
+    /// everything that the caller stored before.
     pub fn oldest(&self) -> Option<u64> {
         // Either the load below sees the pin, or the seat sees the view that the caller stored before, and pins again.
         self.order();
@@ -143,8 +143,9 @@ impl Epochs {
         })
     }
 
-    /// Prevents further operations if none is running: the generation grows, and every seat must enroll again. If an
-    /// operation runs, returns `false` and restores the generation. In the meantime, [`Seat::enter`] may return `None`.
+    /// Prevents further operations if none is running or [forgotten](Running::forget): the generation grows, every
+    /// seat must enroll again, and this returns `true`. Otherwise restores the generation and returns `false`. In the
+    /// meantime, [`Seat::enter`] may return `None`.
     pub fn close(&self) -> bool {
         // Relaxed: only the caller writes the view.
         let view = self.view.load(Ordering::Relaxed);
@@ -276,7 +277,8 @@ impl Seat {
         self.left.get() == 0
     }
 
-    /// Lets the client begin `operations` operations while the generation is `generation`.
+    /// Lets the client begin `operations` operations while the generation is `generation`. An operation that begins
+    /// while another one of the client runs does not count.
     pub fn enroll(&self, generation: u64, operations: u32) {
         self.generation.set(generation);
         self.left.set(operations);
@@ -305,7 +307,7 @@ impl Seat {
         self.depth.get() > self.forgotten.get()
     }
 
-    /// Returns whether operations were [forgotten](Running::forget) since the last [`Seat::end_forgotten`].
+    /// Returns whether there are [forgotten](Running::forget) operations that [`Seat::end_forgotten`] has not ended.
     #[inline]
     pub fn has_forgotten(&self) -> bool {
         self.forgotten.get() > 0

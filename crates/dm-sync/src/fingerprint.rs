@@ -165,8 +165,7 @@ mod tests {
 
     #[test]
     fn the_hash_is_a_constant_of_the_format() {
-        // The expected values are constants, because fingerprints are compared across processes and stored in
-        // corpora.
+        // The expected values are constants, because a fingerprint must be the same in every run and process.
         assert_eq!(fingerprint_of(&0u64), PINNED_ZERO);
         assert_eq!(fingerprint_of("dmkit"), PINNED_TEXT);
     }

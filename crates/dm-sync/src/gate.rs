@@ -48,7 +48,7 @@ const IN_LINE: usize = 8;
 /// The gate of one compute node.
 pub struct Gate {
     words: Box<[AtomicU64]>,
-    /// The highest id of a client that has passed, plus 1. Only fingerprints need it.
+    /// The highest id of a client that has tried to pass, plus 1. Only fingerprints need it.
     used: AtomicU16,
 }
 

@@ -1,5 +1,5 @@
-//! The only crate of dmkit that uses atomics and threads directly. They come from std, from loom (`--cfg
-//! dm_loom`) or from shuttle (`--cfg dm_shuttle`).
+//! The only crate of dmkit that uses atomics directly. Its atomics, locks and threads come from std, from loom
+//! (`--cfg dm_loom`) or from shuttle (`--cfg dm_shuttle`).
 //!
 //! Every structure that threads of one compute node share is built on this crate. So the same source runs in
 //! production, under loom (which checks memory orders), under shuttle (which samples schedules of more

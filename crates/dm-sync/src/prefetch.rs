@@ -1,7 +1,7 @@
 //! A hint to the processor's cache.
 
 /// Asks the processor to load the cache line of `at` into its cache, and does not wait for it. This is useful if other
-/// work is done before `at` is read. It does nothing on processors other than x86-64.
+/// work is done before `at` is read. It does nothing on processors other than x86-64, and under Miri.
 ///
 /// ```
 /// let table = vec![0u64; 1 << 20];

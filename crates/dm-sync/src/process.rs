@@ -1,7 +1,7 @@
 //! A check whether another process of this machine still runs.
 
 /// Returns whether process `pid` of this machine still runs. A process that has ended does not run, even if
-/// its parent has not yet waited for it. If the id was reused, this returns `true`.
+/// its parent has not yet waited for it. If the id was reused, this returns `true`. Under Miri, it always does.
 ///
 /// ```
 /// assert!(dm_sync::process_alive(std::process::id()));

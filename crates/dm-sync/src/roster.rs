@@ -199,7 +199,8 @@ impl Roster {
         self.own.store(number, Ordering::Relaxed);
     }
 
-    /// Returns whether no request of `member` can take effect any more.
+    /// Returns whether it is known that no request of `member` can take effect any more. This is never known of member
+    /// 0.
     #[inline]
     pub fn is_gone(&self, member: u16) -> bool {
         member != 0 && {
@@ -208,7 +209,8 @@ impl Roster {
         }
     }
 
-    /// Asks whether `member` is gone. The compute node answers when it next reads the slots.
+    /// Asks whether `member` is gone. The compute node answers when it next reads the slots. A question about member 0
+    /// or about the own member is ignored.
     pub fn ask(&self, member: u16) {
         if member == 0 || member == self.own() {
             return;

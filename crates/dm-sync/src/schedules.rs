@@ -103,12 +103,12 @@ pub fn below(bound: u64) -> u64 {
     shuttle::rand::thread_rng().next_u64() % bound
 }
 
-/// Runs `body` under the schedules of all batches that the environment selects, and prints how many there
-/// were. With the default batches, each witness must have been seen.
+/// Runs `body` under the schedules of all batches that `DM_SHUTTLE_FROM` and `DM_SHUTTLE_BATCHES` select, and prints
+/// how often it ran. With the default batches, each witness must have been seen.
 ///
 /// # Panics
 /// Panics if `body` does, after printing the command that repeats the failure. With the default batches, also panics if
-/// a witness was not seen.
+/// a witness was not seen. Panics if one of the environment variables is not a number.
 pub fn explore(name: &str, witnesses: &[&Witness], body: impl Fn() + Send + Sync + 'static) {
     let body = Arc::new(body);
     let batches = asked();
@@ -178,7 +178,8 @@ fn say(what: &str) {
     eprintln!("{what}");
 }
 
-/// Returns the batches that `DM_SHUTTLE_FROM` and `DM_SHUTTLE_BATCHES` select.
+/// Returns the batches that `DM_SHUTTLE_FROM` (the first one) and `DM_SHUTTLE_BATCHES` (their number) select. Panics if
+/// one of them is not a number.
 fn asked() -> Range<u64> {
     let number = |name: &str| {
         let text = env::var(name).ok()?;
@@ -191,7 +192,7 @@ fn asked() -> Range<u64> {
 
 type Ended = Result<(), Box<dyn Any + Send>>;
 
-/// Runs the schedules of a batch until one fails. Returns how many schedules began, and how the run ended.
+/// Runs the schedules of a batch until one fails. Returns how often `body` began, and how the run ended.
 fn run<F: Fn() + Send + Sync + 'static>(batch: u64, body: &Arc<F>) -> (u64, Ended) {
     let (random, pct) = (
         |batch| RandomScheduler::new_from_seed(batch, BATCH),

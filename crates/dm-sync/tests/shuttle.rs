@@ -1,4 +1,5 @@
-//! Tests of the build for shuttle: more threads than loom runs, and for each model a broken twin that must fail.
+//! Tests of the build for shuttle. Some models have more threads than loom can run, and each has a broken twin that
+//! must fail.
 #![cfg(dm_shuttle)]
 
 use dm_sync::atomic::{AtomicU64, Ordering};

@@ -12,7 +12,8 @@ std::thread_local! {
 pub struct Counts {
     /// Allocations; resizing one counts as an allocation.
     pub allocations: u64,
-    /// Bytes requested and not freed.
+    /// Bytes that the thread has requested, minus those that it has freed. The number is negative if the thread has
+    /// freed enough memory of other threads.
     pub live_bytes: i64,
 }
 
@@ -28,7 +29,7 @@ impl Counts {
 pub struct CountingAllocator;
 
 fn count(allocations: u64, bytes: i64) {
-    // While a thread ends, its counter no longer exists. No test would read it, so the error is ignored.
+    // While a thread ends, its counter may no longer exist. No test would read it, so the error is ignored.
     let _ = COUNTS.try_with(|counts| {
         let Counts {
             allocations: before,

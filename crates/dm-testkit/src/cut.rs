@@ -23,7 +23,7 @@ fn loaded(n: u64) -> u64 {
 /// The results of operations on an index while one of its memory nodes was cut off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cut {
-    /// Operations that succeeded while the node was cut off.
+    /// Operations that succeeded while the node was cut off, or that ended before the cut ([`cut_off_midway`]).
     pub done: u64,
     /// Operations that failed, each with an error that names the node.
     pub failed: u64,
@@ -69,7 +69,7 @@ const KINDS: [Kind; 6] = [
 struct Book {
     legal: BTreeMap<u64, Vec<Option<u64>>>,
     value_bytes: usize,
-    /// The seed of the last write.
+    /// The seed of the last attempt. Only writes use their seed.
     seed: u64,
 }
 
@@ -175,8 +175,8 @@ impl Book {
 /// index, connects the node again, and reads and writes all keys.
 ///
 /// # Panics
-/// Panics if an operation fails with an error that does not name the node, if an answer is wrong, or if an acknowledged
-/// write is lost.
+/// Panics if an operation fails with an error that does not name the node, if an answer is wrong, if an acknowledged
+/// write is lost, or if a read fails after the node is back.
 pub fn cut_off<I: IndexUnderTest>(index: &I, trouble: Trouble, cut: impl Fn(&I::Handle) -> NodeId) -> Cut {
     let world = Loopback::builder().nodes(3).build().expect("memory");
     let v = world.connect(0).expect("a client");
@@ -210,7 +210,7 @@ pub fn cut_off<I: IndexUnderTest>(index: &I, trouble: Trouble, cut: impl Fn(&I::
 /// time, node 1 is cut off at another moment: from the operation's start up to `longest` after it, in steps of `step`.
 ///
 /// # Panics
-/// Panics in the same cases as [`cut_off`].
+/// Panics in the same cases as [`cut_off`], and if `step` is 0.
 pub fn cut_off_midway<I: IndexUnderTest>(index: I, sim: Sim, step: Nanos, longest: Nanos) -> Cut {
     let node = NodeId(1);
     let world = World::from(sim);
@@ -233,7 +233,7 @@ pub fn cut_off_midway<I: IndexUnderTest>(index: I, sim: Sim, step: Nanos, longes
     let (mut out, mut n) = (Cut::default(), 0);
     for kind in KINDS {
         for moment in (0..longest.0).step_by(step.0 as usize) {
-            // 37 and `KEYS` have no common factor, so every key gets its turn.
+            // 37 and `KEYS` have no common factor, so no loaded key comes twice within `KEYS` operations.
             n = (n + 37) % KEYS;
             let number = loaded(n) | u64::from(kind == Kind::Insert);
             let now = sim.now();
@@ -266,8 +266,8 @@ where
     assert_eq!(all.await, Ok(KEYS), "room, and no faults");
 }
 
-/// Reads every key, then writes every key. Returns the number of writes that found a lock that is never
-/// released.
+/// Scans some keys, reads every key, writes every key, and reads every key again. Returns the number of writes that
+/// found a lock that is never released.
 async fn all_there<R: RangeIndex>(client: &R, book: &mut Book, node: NodeId) -> u64
 where
     R::Key: TestKey,

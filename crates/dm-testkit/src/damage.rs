@@ -12,7 +12,7 @@ pub const DAMAGE_KEYS: u64 = 200;
 /// Rounds of damage with readers, followed by as many with writers.
 const ROUNDS: u64 = 2_000;
 
-/// The operations that found damage and reported an error.
+/// The numbers of operations that found damage and reported an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Damage {
     /// Operations that reported an error in rounds in which all clients only read.
@@ -30,7 +30,7 @@ pub struct Damage {
 /// The index must hold the keys with numbers below [`DAMAGE_KEYS`], and no others.
 ///
 /// # Panics
-/// Panics if an operation panics, or if anything is lost after operations that only read.
+/// Panics if an operation panics, if anything is lost after operations that only read, or if `places` is empty.
 pub async fn damage<I, V>(index: &I, v: &V, known: &I::Handle, places: &[(RemotePtr, u64)]) -> Damage
 where
     I: IndexUnderTest,

@@ -95,7 +95,8 @@ pub(crate) enum Sent {
     Nothing,
     /// The client is suspended, so its chain is posted when the suspension ends.
     Later,
-    /// The client dies now. The chain's first `requests` requests are posted, and `lines` lines of the next one.
+    /// The clients die now. The chain's first `requests` requests are posted. If the next one is a WRITE, at most
+    /// `lines` lines of it are written.
     Last {
         requests: usize,
         lines: u64,

@@ -15,7 +15,7 @@ const KEYS: u64 = 60;
 /// Number of clients, on two compute nodes.
 const CLIENTS: u64 = 16;
 
-/// A run whose operations are dropped, most of them after a few polls.
+/// A run in which most operations are dropped after a few polls, unless they end earlier.
 #[derive(Clone, Copy, Debug)]
 pub struct Drops<K> {
     /// Operations of each client.
@@ -80,7 +80,7 @@ struct Own<K> {
 }
 
 impl<K: core::fmt::Debug> Own<K> {
-    /// Keeps only the possible contents that are equal to the content that a read found.
+    /// Keeps only the first possible content that is equal to the content that a read found. Panics if there is none.
     fn saw(&mut self, i: usize, found: Option<&[u8]>) {
         let bytes = self.value_bytes;
         let (key, legal) = &mut self.keys[i];

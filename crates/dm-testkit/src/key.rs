@@ -30,10 +30,10 @@ impl TestKey for Key8 {
 const PREFIX: u8 = 0x5a;
 
 /// A key consists of a common prefix, its number, and a tail that is computed from the number. The prefix has half of
-/// the bytes beside the number, but at most eight. So the first eight bytes of all keys of 24 bytes or more are the
-/// same. The tails of neighbours differ, so a mixture of two neighbours of 12 bytes or more is not a key. Keys of 9 to
-/// 11 bytes have a tail of one or two bytes, so such a mixture may be a third key. `KeyN<8>`, like [`Key8`], has
-/// neither prefix nor tail, so a mixture of two of its keys may be a third key.
+/// the bytes beside the number (rounded down), but at most eight. So the first eight bytes of all keys of 24 bytes or
+/// more are the same. The tails of neighbours differ, so the front of one neighbour and the rear of the other are not a
+/// third key. `KeyN<8>`, like [`Key8`], has neither prefix nor tail, so a mixture of two of its keys may be a third
+/// key.
 impl<const N: usize> TestKey for KeyN<N> {
     const MAX: Self = Self([0xff; N]);
 
@@ -74,7 +74,7 @@ mod tests {
         assert!(K::MIN <= keys[0] && keys[6] <= K::MAX);
     }
 
-    /// Checks that no mixture of the bytes of two neighbours, cut anywhere, is a third key.
+    /// Checks that the front of a key and the rear of its neighbour are not a third key, wherever the keys are cut.
     fn mixed<const N: usize>() {
         numbered::<KeyN<N>>();
         for n in (0..2_000).chain([1 << 40, u64::MAX - 1]) {

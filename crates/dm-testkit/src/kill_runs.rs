@@ -125,7 +125,8 @@ fn on_loopback<I: IndexUnderTest>(
 /// Kills compute nodes on a few simulated testbeds and on loopback. Takes a few seconds.
 ///
 /// # Panics
-/// Panics if an answer is wrong, if an operation does not end or takes too long, or if too few compute nodes died.
+/// Panics if an answer is wrong, if an operation does not end or takes too long, if a fault remains after the final
+/// sweep, or if too few compute nodes died.
 pub fn short_kills<I: IndexUnderTest>(index: impl Fn(KillRun) -> I) -> Vec<Report> {
     let mut reports: Vec<_> = (0..6).map(|seed| simulated(&index, seed, 10_000, 8)).collect();
     reports.push(on_loopback(&index, 1, 5_000, (3, LOOPBACK_LEASE)));

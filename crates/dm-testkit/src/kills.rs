@@ -35,8 +35,8 @@ pub enum Moment {
 /// Size and shape of a run whose compute nodes die.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kills {
-    /// The operations and keys of the run. Its number of clients is the product of the next numbers of compute nodes,
-    /// threads and coroutines.
+    /// The operations and keys of the run. The number of clients is the product of `compute_nodes`, `threads` and
+    /// `coroutines`.
     pub script: Stress,
     /// Number of compute nodes that are killed, and replaced. With [`Moment::AnyRequest`], about a quarter of these
     /// compute nodes is suspended for up to three leases instead. A suspended compute node that the others have
@@ -129,8 +129,8 @@ pub struct SweepChecker {
 impl SweepChecker {
     /// Makes the checker of a run with this number of deaths. A sweep cannot give back the ends of chunks that no block
     /// fills. It cannot give back a chunk of 64 KiB or more either, if a compute node died between fetching and
-    /// recording the chunk. In long runs of Marlin, one death in about 30 loses such a chunk. The checker admits one in
-    /// 16.
+    /// recording the chunk. In long runs of Marlin, one death in about 30 loses such a chunk. The checker admits a loss
+    /// of 64 KiB per 16 deaths, and of at least 256 KiB.
     #[must_use]
     pub fn after(deaths: u16) -> Self {
         Self {

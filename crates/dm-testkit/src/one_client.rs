@@ -20,7 +20,8 @@ const ITEMS_MAX: usize = 10_000;
 const ITEM_KEY_BYTES: usize = 32;
 const ITEM_VALUE_BYTES: usize = 100;
 
-/// The operations of one client on an index of 8-byte keys and 8-byte values, with every answer checked.
+/// The operations of one client on an index of 8-byte keys and 8-byte values, with every answer checked (only the first
+/// entry of a scan).
 ///
 /// Gets, updates and scans begin at loaded keys, which are drawn by Zipf's law (0.99). Gets of absent keys use the
 /// numbers that follow such keys. Inserts use new keys only. These are scattered over a range without loaded keys, so
@@ -88,7 +89,8 @@ impl OneClient {
     /// for reclamation is still counted.
     pub const NEVER_DUE: Nanos = Nanos(24 * 3600 * 1_000_000_000);
 
-    /// Reads the command line: `--op get --ops 1000000 [--keys 1000000] [--scan 100] [--complete at-first-poll]`.
+    /// Reads the command line: `[--op get] [--ops 100000] [--keys 1000000] [--scan 100] [--complete later]`. The values
+    /// shown are the defaults.
     ///
     /// # Errors
     /// Returns an error if an option is unknown, has no value, or has an invalid value.
@@ -155,7 +157,7 @@ impl OneClient {
         self.op == Op::SharedGet
     }
 
-    /// Fills an empty index with the keys of the operations.
+    /// Fills an empty index with the keys that are present before the operations.
     ///
     /// # Errors
     /// Returns the index's errors.
@@ -261,7 +263,7 @@ impl OneClient {
         }
     }
 
-    /// Returns the next absent key.
+    /// Returns the smallest key above `key` that is not loaded.
     fn beside(&self, key: Key8) -> Key8 {
         let mut absent = Key8(key.0 + 1);
         while self.loaded.binary_search(&absent).is_ok() {
@@ -305,7 +307,7 @@ impl<'v> Lap<'v> {
         }
     }
 
-    /// Returns the executor's polls and the client's round trips since then.
+    /// Returns the executor's polls and the client's round trips since [`Lap::begin`].
     fn end(self) -> (u64, u64) {
         let polls = turns().wrapping_sub(self.turns);
         let round_trips = self.v.meter().counters().round_trips - self.round_trips;
@@ -320,7 +322,8 @@ fn check(as_expected: bool, nth: u64, key: &impl Debug) -> Result<(), Box<dyn Er
     }
 }
 
-/// Returns the value of a key after its `generation`-th update.
+/// Returns the value that update number `generation` of the run writes to `key`. Number 0 stands for the first value of
+/// a key.
 fn value_of(key: Key8, generation: u64) -> [u8; 8] {
     (key.0 ^ generation.rotate_left(56)).to_le_bytes()
 }

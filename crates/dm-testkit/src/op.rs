@@ -24,9 +24,9 @@ pub enum Op<K> {
 pub const OP_BYTES: usize = 5;
 
 impl<K: TestKey> Op<K> {
-    /// Decodes an operation from arbitrary bytes, on one of `keys` numbered keys or (one time in 64) on the smallest or
-    /// the largest key. Fuzzing and property tests use it, because every byte string is a script, small changes of the
-    /// bytes are small changes of the script, and zeroes are the simplest script.
+    /// Decodes an operation from arbitrary bytes, on one of `keys` numbered keys (at most 65,536) or (one time in 64)
+    /// on the smallest or the largest key. Fuzzing and property tests use it, because every byte string is a script,
+    /// small changes of the bytes are small changes of the script, and zeroes are the simplest script.
     #[must_use]
     pub fn decode(bytes: [u8; OP_BYTES], keys: u64) -> Self {
         let [kind, edge, low, high, argument] = bytes;

@@ -48,15 +48,15 @@ pub struct Killed {
     /// suspended.
     pub expelled: u64,
     /// Compute nodes that were suspended instead of killed. They may have been expelled, and then they were replaced
-    /// too.
+    /// too. The last planned suspension counts even if the run has ended before it.
     pub suspended: u64,
     /// Writes that were not answered.
     pub unanswered: u64,
     /// The number of these writes that the successor found applied, on keys that only one client writes.
     pub applied: u64,
-    /// Keys that the successor could not read until it had written them.
+    /// Keys that only one client writes, and that the successor wrote because it could not read them in time.
     pub torn: u64,
-    /// The longest operation that was answered.
+    /// The time that the longest answered operation took.
     pub longest: Nanos,
     /// Bytes that the memory nodes have handed out at the end.
     pub allocated: u64,
@@ -104,7 +104,7 @@ pub struct Report {
     pub calls: Calls,
     /// Entries that scans returned. Each of them was checked.
     pub scanned: u64,
-    /// Operations that failed while a memory node was cut off.
+    /// Operations that failed in a run that allows failures ([`Stress::outage_end`](crate::Stress::outage_end)).
     pub failed: u64,
     /// Number of wrong answers and errors.
     pub wrong: u64,

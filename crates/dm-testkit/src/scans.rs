@@ -25,7 +25,7 @@ pub struct ScanCost {
 
 /// Loads keys that are spread over all numbers into an empty index with 8-byte values, and fills its leaves to `fill`.
 /// Then scans 1 to 100 entries from random keys on, without any other client. `warm` must bring the inner nodes into
-/// the cache. Panics if a scan is wrong.
+/// the cache. Panics if the load fails or if a scan is wrong.
 pub async fn cost_of_scans<V: Verbs, C: RangeIndex<Key = Key8>>(
     v: &V,
     client: &C,

@@ -14,7 +14,7 @@ const KEYS: u64 = 96;
 /// operation's number.
 ///
 /// # Panics
-/// Panics at the first difference.
+/// Panics at the first difference, and if the bulk load fails.
 pub async fn run_bytes<I>(index: &I, loaded: Option<u64>, script: &[u8], mut after: impl AsyncFnMut(usize))
 where
     I: RangeIndex,

@@ -33,7 +33,7 @@ impl Mix {
         remove: 13,
         scan: 2,
     };
-    /// A mix in which every third operation is a scan.
+    /// A mix in which about a third of the operations are scans.
     pub const SCANS: Self = Self {
         get: 7,
         insert: 20,

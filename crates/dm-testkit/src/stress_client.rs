@@ -55,8 +55,8 @@ fn owner(key: u64, clients: usize) -> usize {
     usize::try_from(key % clients as u64).unwrap_or(0)
 }
 
-/// In hot keys and in one of this many others, a read must not find an earlier write after a later one of the same
-/// client.
+/// The client watches its gets of all hot keys, and of one in this many of the other keys. On a watched key, a get must
+/// not find an earlier write of a client after another get has found a later write of that client.
 const WATCHED: u64 = 16;
 /// Limit on draws of a key on which no write has failed.
 const DRAWS_MAX: u32 = 100_000;

@@ -89,12 +89,12 @@ const STALL_ONE_IN: u32 = 2_000;
 /// The longest delay of a poll.
 const LONGEST_STALL: Nanos = Nanos::from_millis(3);
 /// The lease of compute nodes with weak cards. Operations take long there, because answers are late or clients are
-/// delayed. If the last client of a compute node were silent for a lease during one operation, it would be expelled, and
-/// the run would count its error as wrong. Runs with kills test such clients.
+/// delayed. If the last client of a compute node were silent for a lease during one operation, it would be expelled,
+/// and the run would count its error as wrong. Runs with kills test such clients.
 const LEASE: Nanos = Nanos::from_millis(100);
 
-/// A simulation in which memory node 1 may be cut off. Such an outage begins 2 ms after the clients have begun, and
-/// lasts until all of them have ended.
+/// A simulation in which memory node 1 may be cut off. Such an outage begins 2 ms after the start of a job of more than
+/// three clients, and lasts until 10 s of virtual time, when all clients have ended.
 #[derive(Debug)]
 pub struct Testbed {
     world: World,
@@ -114,7 +114,7 @@ impl Testbed {
         }
     }
 
-    /// Returns the script; if there is an outage, operations may fail during it.
+    /// Returns the script. If there is an outage, the script lets operations fail.
     #[must_use]
     pub const fn script(&self, script: Stress) -> Stress {
         Stress {

@@ -256,7 +256,8 @@ impl WorldKind {
     /// Host memory of each memory node in bytes. It is mapped but not touched.
     pub const MEMORY_BYTES: u64 = 1 << 30;
 
-    /// Builds a world with these numbers of compute and memory nodes.
+    /// Builds a world with these numbers of compute and memory nodes. The seed of [`WorldKind::SimWeak`] is its own
+    /// number instead of `seed`.
     ///
     /// # Panics
     /// Panics if it cannot be built.

@@ -180,8 +180,8 @@ impl Caps {
         }
     }
 
-    /// Returns these capabilities with `c` added, because the user asserts that the hardware has it. A world prints
-    /// such assumptions.
+    /// Returns these capabilities with `c` added, because the user asserts that the hardware has it. Nothing checks the
+    /// assertion. [`Capability::ChipMemory`] and [`Capability::DirectLoad`] are not added.
     #[must_use]
     pub fn assume(mut self, c: Capability) -> Self {
         match c {

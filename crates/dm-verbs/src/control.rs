@@ -64,7 +64,7 @@ pub enum ControlRequest {
 /// The membership of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Membership {
-    /// The number of clients that have had this id.
+    /// The number of clients that have had this id, including this one.
     pub epoch: u32,
     /// The time for which the lease lasts without renewal. A client that waits for the end of the lease compares it
     /// with the time that has passed on its own clock; the clocks of different machines are never compared.

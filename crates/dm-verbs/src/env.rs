@@ -38,8 +38,8 @@ impl Sub for Nanos {
     }
 }
 
-/// The id of a client, which is one coroutine with its own queue pairs. It is unique in the whole cluster. A lock word
-/// contains the id of its owner.
+/// The id of a client, which is one coroutine with its own queue pairs. No two clients of the cluster have the same id
+/// at the same time. A lock word contains the id of its owner.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ClientId(pub u16);
 
@@ -69,8 +69,8 @@ pub trait Attempts {
     /// Reports that an attempt has failed, and that the client's state is the same as at `mark`. **Soundness depends
     /// on this claim**, so only [`crate::Retry`] calls this.
     fn rewind(&self, _mark: u64) {}
-    /// Returns how many attempts a loop with the budget `attempts` may make. The explorer rewinds failed attempts, and
-    /// therefore returns a larger number.
+    /// Returns how many attempts a loop with the budget `attempts` may make. The explorer returns `u32::MAX` if it
+    /// rewinds failed attempts, and otherwise a number that its knobs limit.
     fn budget(&self, attempts: u32) -> u32 {
         attempts
     }

@@ -23,7 +23,8 @@
 //!   dropping any future or ticket is safe at any await.
 //! * **I3** Later requests of a chain run even if an earlier CAS fails. So after a CAS whose success matters only
 //!   READs may follow, and the type of [`Chain`] enforces this ([`Gated`]).
-//! * **I4** The error of a dropped ticket is not lost: the client's next [`Verbs::operation`] returns it.
+//! * **I4** If the chain of a dropped ticket fails, the client's next [`Verbs::operation`] returns the error; of
+//!   several such errors, it returns the first.
 //! * **I5** If a chain failed with [`Effect::Unknown`], its requests may take effect at any later time, or never.
 //!   After a later request of the same client to the same memory node has taken effect, none of them does.
 //!

@@ -71,7 +71,7 @@ counters! {
     cache_misses,
     /// Nodes split.
     splits,
-    /// Nodes merged.
+    /// Merges of two nodes, and replacements of a radix node by its only child or by nothing.
     merges,
     /// Structural changes that other clients had left unfinished and this client finished.
     mended,
@@ -96,7 +96,7 @@ counters! {
     went_alone,
     /// READs of a single entry, at the place where the compute node expected the key.
     speculations,
-    /// Speculative READs that did not show whether the key is present.
+    /// Speculative READs that did not give the key's value.
     wrong_speculations,
     /// Verbs that are posted for the pool and not for an operation, such as announcements. No other counter includes
     /// them.
@@ -138,7 +138,7 @@ pub enum Event {
     CacheMiss,
     /// A node was split.
     Split,
-    /// Two nodes were merged.
+    /// Two nodes were merged, or a radix node was replaced by its only child or by nothing.
     Merge,
     /// This client finished a split, merge or hop that another client had left unfinished.
     Mended,
@@ -156,7 +156,7 @@ pub enum Event {
     WentAlone,
     /// A single entry was read at the place where the compute node expected a key.
     Speculated,
-    /// The speculative READ did not show whether the key is present.
+    /// The speculative READ did not give the key's value.
     Misguessed,
 }
 
@@ -215,7 +215,8 @@ impl Meter {
         );
     }
 
-    /// Counts the replacement of a node of `words` words by a copy of `copy` bytes. `copy` is 0 if there is no copy.
+    /// Counts the replacement of a node by a copy of `copy` bytes. `copy` is 0 if there is no copy. `words` is the
+    /// number of the node's words, each of which was changed by CAS before.
     pub fn renewed(&self, words: usize, copy: usize) {
         let c = &self.cells;
         bump(&c.renewals, 1);

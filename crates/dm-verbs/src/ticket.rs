@@ -8,8 +8,8 @@ use core::task::{Context, Poll};
 use crate::{Outputs, Slot, VerbError, Verbs};
 
 /// A chain in flight. A client can post several chains and then await their tickets one after another. If a ticket is
-/// dropped, its chain still runs, and the client's next [`Verbs::operation`] returns the chain's error, if there is
-/// one.
+/// dropped, its chain still runs. If the chain fails, the client's next [`Verbs::operation`] returns the error; of
+/// several such errors, it returns the first.
 ///
 /// ```
 /// use dm_verbs::{Bytes, RemotePtr, Ticket, VerbError, Verbs};

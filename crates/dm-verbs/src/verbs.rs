@@ -11,7 +11,7 @@ use crate::{Bytes, Caps, Chain, Env, NodeId, Old, Op, Outcome, Place, Retry, Slo
 ///
 /// A world need not be `Sync`: a client belongs to one thread.
 pub trait Transport: Env + Sized {
-    /// The bytes of a READ: owned, editable in place, one pointer wide. Dropping it returns the buffer.
+    /// The bytes of a READ, owned and editable in place. Dropping the lease returns its buffer to the world.
     type Lease: DerefMut<Target = [u8]>;
 
     /// Returns the capabilities of the connection to `node`. An unknown node has default (empty) capabilities.
@@ -50,7 +50,7 @@ pub trait Transport: Env + Sized {
         self.ring(&slot);
         slot
     }
-    /// Returns the first error of a ticket that was dropped since the last call of this method.
+    /// Returns the first error of dropped tickets that has been found since the last call of this method.
     fn take_deferred(&self) -> Option<VerbError>;
     /// Implements [`Verbs::load`].
     ///

@@ -17,7 +17,7 @@ pub struct Wqe<'a> {
 #[repr(u8)]
 #[derive(Clone, Copy, Debug)]
 pub enum Op<'a> {
-    /// READ `len` bytes into a lease.
+    /// READ of `len` bytes into a lease.
     Read {
         /// The address to read from, with any alignment.
         at: Place,

@@ -1,8 +1,8 @@
 //! Keys that look like mail addresses: they use few different characters, have long common prefixes, and differ in
 //! length.
 //!
-//! The addresses are generated from a given name, a family name, a number if the pair of names is already used, and a
-//! domain. The digits of the key's index select these parts from lists, so that every index has a different address.
+//! An address consists of a given name, a family name, a number if the address without it is already used, and a
+//! domain. The key's index determines these parts, so that every index has a different address.
 
 /// Size of a key in bytes. The bytes after the address are zero.
 pub(crate) const ADDRESS_BYTES: usize = 32;

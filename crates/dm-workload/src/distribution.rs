@@ -1,4 +1,4 @@
-//! The choice of a loaded key for each operation.
+//! The choice of a key for each operation that is not an insert.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use crate::error::WorkloadError;
 use crate::permutation::{Permutation, scramble};
 use crate::zipf::Zipf;
 
-/// The distribution of operations over the loaded keys.
+/// The distribution of operations over the keys.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Distribution {
     /// Every loaded key is equally likely.
@@ -19,7 +19,7 @@ pub enum Distribution {
         /// The exponent: 0 is uniform, YCSB's default is 0.99.
         theta: f64,
     },
-    /// Zipf's law over ages: the newest key is the hottest (YCSB D).
+    /// Zipf's law over ages of loaded and inserted keys: the newest key is the hottest (YCSB D).
     Latest {
         /// The exponent.
         theta: f64,
@@ -70,7 +70,7 @@ impl FromStr for Distribution {
     }
 }
 
-/// Draws indices of loaded keys.
+/// Draws indices of loaded keys, or ages of keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Chooser {
     Uniform {
@@ -100,12 +100,12 @@ impl Chooser {
         })
     }
 
-    /// Returns the loaded key with this rank. Exactly `rank` other keys are drawn more often, unless all keys are drawn
+    /// Returns the loaded key with this rank. About `rank` other keys are drawn more often, unless all keys are drawn
     /// equally often.
     pub(crate) fn hottest(&self, rank: u64, loaded: u64) -> u64 {
         match self {
             Self::Uniform { .. } => rank,
-            // Colder ranks are spread evenly over all keys.
+            // Ranks beyond the number of loaded keys are spread about evenly over all keys.
             Self::Zipf { fold, .. } => fold.index(rank),
             Self::Latest { .. } => loaded - 1 - rank,
         }

@@ -23,7 +23,7 @@ pub struct KeySpace {
     addresses: bool,
 }
 
-/// Number of different prefixes of longer keys, which have common prefixes like addresses and names.
+/// Maximum number of different prefixes of longer scrambled keys, which have common prefixes like addresses and names.
 const GROUP_COUNT: u64 = 256;
 
 impl KeySpace {
@@ -72,8 +72,8 @@ impl KeySpace {
     }
 
     /// Returns the i-th key in `N` bytes, where `N` is at least 8. A key of 8 bytes is the number itself. A longer key
-    /// has a prefix of eight bytes, then the number, then bytes that depend on the number. Scrambled keys have only 256
-    /// different prefixes, and dense keys have only one, so that an index that compares only one word fails. In keys of
+    /// has a prefix of eight bytes, then the number, then bytes that depend on the number. Scrambled keys have at most
+    /// 256 prefixes, and dense keys have only one, so that an index that compares only one word fails. In keys of
     /// less than 16 bytes, the prefix has only the `N` − 8 bytes that the number leaves. Dense keys stay in the order
     /// of their indices. With [`KeySpace::addresses`], a key of 32 bytes is an address instead.
     ///

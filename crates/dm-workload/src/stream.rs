@@ -97,7 +97,7 @@ impl Workload {
     /// Checks the description.
     ///
     /// # Errors
-    /// Returns [`WorkloadError`], which contains the invalid value, if the description is not valid.
+    /// Returns [`WorkloadError`], which names the invalid part, if the description is not valid.
     pub fn plan(self) -> Result<Plan, WorkloadError> {
         if self.clients == 0 || self.clients >= dm_history::CLIENT_LIMIT {
             return Err(WorkloadError::Clients { count: self.clients });
@@ -256,8 +256,8 @@ pub struct Op {
 
 /// The operations of one client, in order. An operation allocates no memory.
 ///
-/// The n-th key that a client inserts has the index `loaded + n · clients + client`, so that no two clients insert
-/// the same key, and a pure load fills `0..operations`.
+/// The n-th key that a client inserts (from n = 0) has the index `loaded + n · clients + client`. So no two clients
+/// insert the same key, and a pure load without loaded keys fills `0..operations`.
 ///
 /// ```
 /// use dm_workload::{OpKind, OpStream, ScanLength, Workload};

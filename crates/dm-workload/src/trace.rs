@@ -34,7 +34,7 @@ impl Row {
 /// [`crate::KeySpace`]. Load all keys first, because a trace does not begin with an empty cache. The operations `get`
 /// and `gets` become [`Get`](OpKind::Get), and `delete` becomes [`Remove`](OpKind::Remove). The other operations of
 /// memcached become [`Upsert`](OpKind::Upsert), because a trace does not record whether an entry was absent or expired.
-/// Times, sizes and TTLs are ignored.
+/// Times, sizes, client ids and TTLs are ignored.
 ///
 /// ```
 /// use dm_workload::{OpKind, Plan, Trace};

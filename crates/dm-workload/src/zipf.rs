@@ -1,5 +1,5 @@
-//! Exact draws from Zipf's law: the key of rank k is drawn with a probability proportional to k^-θ, for any θ ≥ 0 and
-//! any number of keys.
+//! Exact draws from Zipf's law: the k-th hottest key is drawn with a probability proportional to k^-θ, for 0 ≤ θ < 100
+//! and any number of keys.
 
 use rand::{Rng, RngCore};
 
@@ -78,7 +78,7 @@ impl Zipf {
 
     /// Returns the x at which the area is `area`.
     fn area_inverse(&self, area: f64) -> f64 {
-        // Rounding may make the product less than -1, which has no logarithm.
+        // Rounding may make the product less than -1, and then 1 + product has no logarithm.
         let product = (area * self.rest).max(-1.0);
         (ln1p_over(product) * area).exp()
     }
@@ -170,7 +170,7 @@ mod tests {
         }
     }
 
-    /// Checks that the statistic of this test detects a law that is slightly wrong.
+    /// Checks that the statistic of the test above detects a law that is slightly wrong.
     #[test]
     fn a_theta_that_is_one_hundredth_off_is_noticed() {
         let zipf = Zipf::new(100, 0.98).unwrap();

@@ -152,8 +152,8 @@ pub(crate) struct Bench {
     #[arg(long, help_heading = "Indexes", value_delimiter = ',')]
     pub(crate) rdwc: Vec<Sharing>,
     /// Take the operations from a file in the form of Twitter's cache traces (decompressed). `--ops` sets their number.
-    /// The clients get them in turn, and all of their keys are loaded first. Replaces `--workload`, `--dist` and
-    /// `--keys`.
+    /// The clients get them in turn, and all of their keys are loaded first. Replaces `--workload`, `--dist`, `--keys`
+    /// and `--zipf-keys`.
     #[arg(long, help_heading = "Workload", conflicts_with_all = ["workload", "dist", "keys", "zipf_keys"])]
     pub(crate) trace: Option<PathBuf>,
     /// Seed of everything random.

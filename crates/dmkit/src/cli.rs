@@ -178,8 +178,9 @@ pub(crate) enum Command {
     /// Exit status: 0 if every case gave the result that the registry states: the case holds, exhaustively within its
     /// bounds, or it shows the counterexample that it must show (published flaws, mutants, litmus outcomes that the
     /// contract allows). 1 if a case gave another result. 2 if a search was cut short, or only sampled, and found
-    /// nothing. 3 if it could not be run. With --crash the registry states no result, and a counterexample gives 1. If
-    /// the reader closes the pipe, the exit status stays the same.
+    /// nothing. 3 if the model, the case, the trace or the file of --replay cannot be used. As in all commands, options
+    /// that are not valid give 2, and output that cannot be written gives 1. With --crash the registry states no
+    /// result, and a counterexample gives 1. If the reader closes the pipe, the exit status stays the same.
     #[cfg(feature = "eval")]
     Explore(dm_eval::explore::Explore),
     /// Says how to run the papers' figures.
@@ -279,7 +280,7 @@ pub(crate) struct Serve {
     /// Address for clients. An address beyond loopback requires a secret.
     #[arg(long, default_value = "127.0.0.1:7471")]
     pub(crate) listen: SocketAddr,
-    /// A file with the secret that clients must know: at least 16 bytes, and mode 0600 or 0640.
+    /// A file with the secret that clients must know: at least 16 bytes, and mode 0600, 0640 or a stricter one.
     #[arg(long)]
     pub(crate) secret_file: Option<PathBuf>,
     /// A further address by which clients know this node, if they reach it through a proxy.

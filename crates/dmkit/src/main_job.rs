@@ -28,7 +28,7 @@ const FIGURES: [(&str, &str); 5] = [
     ("YCSB E", "CHIME, Figure 12"),
     (CACHE_PANEL, "CHIME, Figure 18 b"),
 ];
-/// Operations of each point, and scans of each point of workload E. A scan returns 50 keys on average.
+/// Operations of each point, and of each point of workload E, whose scans request about 50 keys on average.
 const OPS: u64 = 78_000;
 const SCANS: u64 = 14_000;
 /// The time after which all clients have joined the pool. They join one after another, each in its first operation. All

@@ -151,7 +151,7 @@ fn template(inner: Inner, leaf: Leaf) -> Vec<Text> {
     files
 }
 
-/// Returns the manifest with only the dependencies that the code uses, each with its place.
+/// Returns the manifest. Of dmkit's crates, it has only those as dependencies that the code uses, each with its place.
 fn manifest(text: &str, code: &[Text], source: &Source) -> String {
     let used = |package: &str| {
         let krate = format!("{}::", package.replace('-', "_"));
@@ -184,7 +184,8 @@ fn quoted(text: impl Display) -> String {
     format!("\"{text}\"")
 }
 
-/// Returns an error if a crate must not have this name, or if an index or a crate of dmkit has it already.
+/// Returns an error if a crate must not have this name, if an index of `registry` has it, or if a crate of dmkit that
+/// the template's manifest lists has it.
 fn check_name(name: &str, registry: &Registry) -> Result<(), String> {
     let refuse = |why: &str| Err(format!("{name:?} is not a valid name for the crate: {why}"));
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';

@@ -1,4 +1,4 @@
-//! `dmkit index check` and `dmkit index sweep`, over an index in the process itself.
+//! Tests of `dmkit index check` and `dmkit index sweep`, over an index in the memory of the command's own process.
 
 use std::process::{Command, Output};
 

@@ -1,5 +1,5 @@
 //! Tests of `dmkit bench`, `plot` and `merge`: the files that they keep, the input that they refuse, and the exit
-//! statuses.
+//! statuses. Also tests of commands that a build lacks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Returns the lines of the latest run's rows, each a JSON object.
+/// Returns the complete rows of the latest run, each a JSON object; none if there is no run yet.
 fn rows(out: &Path) -> Vec<serde_json::Value> {
     let text = fs::read_to_string(out.join("latest/rows.jsonl")).unwrap_or_default();
     let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));

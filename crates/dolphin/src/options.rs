@@ -1,5 +1,5 @@
-//! The options of a tree. All clients that open a pool must use the same layout options. Each client may
-//! choose the other options.
+//! The options of a tree. All clients that open a pool must use the same layout options, but a client that opens an
+//! existing pool takes the numbers of locks and of members from the pool. Each client may choose the other options.
 
 use dm_alloc::{LockHome, LockPlan, ReclaimOptions};
 use dm_art::{ArtOptions, SeparatorOptions, SingleOptions};
@@ -119,8 +119,8 @@ impl Options {
 }
 
 impl Options {
-    /// Returns these options, changed as little as necessary for a world with these capabilities. A tree in such a
-    /// world uses the changed options automatically.
+    /// Returns these options without [`Options::shared_updates`] if the world lacks masked atomics, or if values are
+    /// items. A tree does this automatically.
     #[must_use]
     pub const fn fit(mut self, caps: &Caps) -> Self {
         self.shared_updates &= caps.masked_atomics && !self.items;

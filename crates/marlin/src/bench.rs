@@ -11,7 +11,8 @@ enum Way {
     Shipped,
     /// The round trips of the published code.
     Published,
-    /// As in CHIME's paper, whose baselines have their locks in host memory and no local queues, and share operations.
+    /// As in CHIME's paper, whose baselines have their locks in host memory, take a lock before the READ, have no local
+    /// queues, and share operations.
     AsInChime,
 }
 

@@ -1,5 +1,5 @@
-//! The options of a tree. All clients that open a pool must use the same layout options. Each client may
-//! choose the other options.
+//! The options of a tree. All clients that open a pool must use the same layout options, but a client that opens an
+//! existing pool takes the numbers of locks and of members from the pool. Each client may choose the other options.
 
 use dm_alloc::{LockHome, LockPlan, ReclaimOptions};
 use dm_assemble::{Common, OpenError};
@@ -56,7 +56,7 @@ pub struct Options {
     pub reclaim: ReclaimOptions,
     /// CPU time that a simulator charges.
     pub cpu: CpuCost,
-    /// Published flaws. Each can be switched on alone, and all are off by default.
+    /// Published flaws and broken twins. Each can be switched on alone, and all are off by default.
     #[cfg(feature = "study")]
     pub flaws: crate::Flaws,
 }
@@ -108,7 +108,7 @@ impl Options {
         }
     }
 
-    /// Returns these options with the round trips of the published code: an update or an insert takes four.
+    /// Returns these options with the round trips of the published code: an update, an insert or a remove takes four.
     #[must_use]
     pub const fn published(mut self) -> Self {
         self.combine = false;

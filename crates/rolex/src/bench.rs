@@ -14,8 +14,8 @@ enum Way {
     Shipped,
     /// The verbs of the published code.
     Published,
-    /// As CHIME's paper measures ROLEX: a lock lies in host memory and is taken before the leaf is read, and the clients
-    /// of a compute node share operations.
+    /// As CHIME's paper measures ROLEX: a lock is in host memory and is taken before the leaf is read, and the clients
+    /// of a compute node have no local queues, and share operations.
     AsInChime,
 }
 
@@ -99,7 +99,7 @@ fn options(way: Way, at: &Setting, mut options: Options) -> Options {
     options.rdwc = at.sharing_or(sharing);
     options.lock_and_read = at.lock_and_read_or(lock_and_read);
     if matches!(way, Way::AsInChime) {
-        // Locks lie in host memory, and clients of a compute node do not hand them over.
+        // Locks are in host memory, and the clients of a compute node have no local queues.
         options.on_chip = false;
         options.hierarchical = false;
         options.handover_max = 0;

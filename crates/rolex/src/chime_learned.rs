@@ -101,7 +101,7 @@ impl<K: KeyBytes> Parts for ChimeLearnedParts<K> {
         self.inner.collect(v).await
     }
 
-    /// Copies the hotspot buffer. The table must still be read.
+    /// Copies the hotspot buffer, if there is one. Returns `false`, because the table must still be read.
     async fn adopt_cache<V: Verbs + Control>(&self, _: &V, other: &Self) -> Result<bool, IndexError> {
         if let (Some(own), Some(others)) = (self.leaves.hotspots(), other.leaves.hotspots()) {
             own.adopt(others);
@@ -130,7 +130,8 @@ impl<K: KeyBytes> ChimeLearnedParts<K> {
     /// Writes a table of all leaves now, as [`RolexParts::retrain`](crate::RolexParts::retrain) does.
     ///
     /// # Errors
-    /// Returns the same errors as any read.
+    /// Returns errors of verbs, [`IndexError::Corrupt`] if a leaf is damaged, and [`IndexError::Pool`] if the table's
+    /// first entry does not lead to the first leaf.
     pub async fn retrain<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError> {
         self.inner.retrain(v).await
     }

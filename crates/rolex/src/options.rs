@@ -1,5 +1,5 @@
-//! The options of an index. All clients that open a pool must use the same layout options. Each client may
-//! choose the other options.
+//! The options of an index. All clients that open a pool must use the same layout options, but a client that opens an
+//! existing pool takes the numbers of locks and of members from the pool. Each client may choose the other options.
 
 use dm_alloc::{LockHome, LockPlan, ReclaimOptions};
 use dm_assemble::{Common, OpenError};

@@ -113,7 +113,8 @@ impl<K: KeyBytes> RolexParts<K> {
     /// number of leaves.
     ///
     /// # Errors
-    /// Returns the same errors as any read.
+    /// Returns errors of verbs, [`IndexError::Corrupt`] if a leaf is damaged, and [`IndexError::Pool`] if the table's
+    /// first entry does not lead to the first leaf.
     pub async fn retrain<V: Verbs + Control>(&self, v: &V) -> Result<u64, IndexError> {
         self.inner.retrain(v).await
     }

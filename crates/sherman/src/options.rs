@@ -1,5 +1,5 @@
-//! The options of a tree. All clients that open a pool must use the same layout options. Each client may
-//! choose the other options.
+//! The options of a tree. All clients that open a pool must use the same layout options, but a client that opens an
+//! existing pool takes the numbers of locks and of members from the pool. Each client may choose the other options.
 
 use dm_alloc::{LockHome, LockPlan, ReclaimOptions};
 use dm_assemble::Common;
@@ -83,7 +83,7 @@ pub struct Options {
     pub reclaim: ReclaimOptions,
     /// CPU time that a simulator charges.
     pub cpu: CpuCost,
-    /// Published flaws. All are off by default.
+    /// Published flaws and broken twins. All are off by default.
     #[cfg(feature = "study")]
     pub flaws: crate::Flaws,
 }
@@ -145,7 +145,7 @@ const _: () = assert!(
 
 // The methods below make the options of the parts.
 impl Options {
-    /// Returns the size of nodes in bytes, if addresses of [`dm_index::NEAR_CHILD_BYTES`] can point to all nodes.
+    /// Returns the size of nodes in bytes, if inner nodes store addresses of [`dm_index::NEAR_CHILD_BYTES`] bytes.
     pub(crate) fn near(&self) -> Option<usize> {
         match self.node {
             // Blocks of items have various sizes, so nodes between the blocks may be at any address.

@@ -30,8 +30,8 @@ pub struct Flaws {
     pub open_before_burial: bool,
     /// Broken twin: a client that finishes another client's merge holds the lock of only one of the two nodes.
     pub one_lock_mends: bool,
-    /// Broken twin: a client that finishes another client's merge makes both nodes live, although the left one has all
-    /// keys.
+    /// Broken twin: a client that finishes another client's merge makes both nodes live, although the left one may
+    /// already have the right one's keys.
     pub reopens_widened: bool,
     /// T-S13: four 16-bit locks share a word that is released by plain WRITEs.
     pub lanes16: bool,
@@ -54,7 +54,7 @@ impl Flaws {
         reopens_widened: false,
         lanes16: false,
     };
-    /// Switches all published flaws on.
+    /// All published flaws, switched on.
     pub const PUBLISHED: Self = Self {
         torn_entry_absent: true,
         no_read_window: true,

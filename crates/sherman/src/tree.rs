@@ -42,7 +42,7 @@ type Inner<K> = Blink<K, Nodes<K, Slotted<K>>>;
 /// ```
 pub type Sherman<K, F = Slotted<K>> = Handle<ShermanParts<K, F>>;
 
-/// The parts of a Sherman tree: B-link inner nodes under leaves of layout `F`, and one set of locks for both.
+/// The parts of a Sherman tree: B-link inner nodes over leaves of layout `F`, and one set of locks for both.
 #[derive(Debug)]
 pub struct ShermanParts<K: KeyBytes, F> {
     inner: Inner<K>,

@@ -1,4 +1,4 @@
-//! Named presets: the default, the paper's steps, and the published version.
+//! Named presets: the default, the paper's steps, the published version, and Sherman as other papers measured it.
 
 use core::fmt;
 use core::str::FromStr;
@@ -46,15 +46,15 @@ pub enum Variant {
     Hierarchical,
     /// The previous step, with two-level versions in unsorted leaves: Sherman as in its paper.
     TwoLevel,
-    /// Sherman as measured in the SMART paper: every technique, and nodes of 32 entries. As in the published code,
-    /// entries are packed across lines, and versions are at both ends of a node.
+    /// Sherman as measured in the SMART paper: every technique of Sherman's paper, and nodes of 32 entries. As in the
+    /// published code, entries are packed across lines, and versions are at both ends of a node.
     AsInSmart,
-    /// Sherman as measured in the CHIME paper: nodes of 1.1 KB, locks in host memory without a local queue, and read
-    /// delegation and write combining, which that paper uses for all indexes. A node has 61 entries instead of the
-    /// paper's 64, because each entry has a version at both ends.
+    /// Sherman as measured in the CHIME paper: nodes of 1.1 KB, locks in host memory, taken before the READ and without
+    /// a local queue, and read delegation and write combining, which that paper uses for all indexes. A node has 61
+    /// entries instead of the paper's 64, because each entry has a version at both ends.
     AsInChime,
-    /// Sherman as measured in the Dolphin paper: every technique. As in the published code, entries are packed across
-    /// lines, and versions are at both ends of a node. In that paper, leaves take 1 KB. This preset does not set the
+    /// Sherman as measured in the Dolphin paper: every technique of Sherman's paper. As in the published code, entries are
+    /// packed across lines, and versions are at both ends of a node. In that paper, leaves take 1 KB. This preset does not set the
     /// size of nodes, because the default ([`crate::DEFAULT_NODE`]) is the same.
     AsInDolphin,
 }
@@ -132,7 +132,7 @@ impl Variant {
         }
     }
 
-    /// Returns `base` with this preset's techniques and flaws.
+    /// Returns `base` with this preset's techniques and flaws, and with its node size if it has one.
     #[must_use]
     pub const fn apply(self, mut base: Options) -> Options {
         // The number of the paper's cumulative steps.

@@ -5,7 +5,7 @@
 //! cargo run --release -p dm-smart --example smart_memory -- [--keys 10000000]
 //! ```
 //!
-//! The program fails if a budget is exceeded, or if the tree's own count of its local bytes differs from the
+//! The program fails if a budget is exceeded, or if the tree's own count of its local bytes differs too much from the
 //! allocator's count.
 #![expect(clippy::print_stdout, reason = "the program prints counts")]
 

@@ -2,9 +2,9 @@
 //!
 //! This crate is a façade. By default, [`Smart`] combines lock-free radix levels and a prefix cache (`dm-art`,
 //! `dm-cache`), leaves that are updated in place under a lock word at their end (`dm-art`, `dm-lock`), read delegation
-//! and write combining between the clients of a compute node (`dm-combine`), and two-stage allocation (`dm-alloc`). It
-//! has no byte offsets and no retry policy of its own. Four options turn techniques off, down to the baseline ART of
-//! the paper: [`Options::rear_locks`], [`Options::locked_nodes`], [`Options::in_place`] and [`Options::rdwc`].
+//! and write combining between the clients of a compute node (`dm-combine`), and two-stage allocation (`dm-alloc`). The
+//! crate has no byte offsets and no retry policy of its own. Four options turn techniques off, down to the baseline ART
+//! of the paper: [`Options::rear_locks`], [`Options::locked_nodes`], [`Options::in_place`] and [`Options::rdwc`].
 //! [`Options::compression`] and [`Options::types`] lead from there to a radix tree without path compression and with
 //! one size of nodes.
 //!

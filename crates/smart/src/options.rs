@@ -1,5 +1,5 @@
-//! The options of a tree. All clients that open a pool must use the same layout options. Each client may
-//! choose the other options.
+//! The options of a tree. All clients that open a pool must use the same layout options, but a client that opens an
+//! existing pool takes the numbers of locks and of members from the pool. Each client may choose the other options.
 
 use dm_alloc::{LockHome, LockPlan, ReclaimOptions};
 use dm_art::{ArtOptions, Compression, PrefixIndex, SingleOptions};
@@ -58,7 +58,8 @@ pub struct Options {
     pub members: u16,
     /// Options of reclamation on this compute node.
     pub reclaim: ReclaimOptions,
-    /// The length of a turn of the cache. If memory is reused, a cached node is used for one to two turns.
+    /// The length of a turn of the cache, if memory is reused. A cached node is used for one to two turns, or for ever
+    /// if nothing is retired.
     pub turn: Nanos,
     /// The number of key bytes that a client adds to the link depth of a new leaf (rule M9). If a leaf moves at most
     /// that many bytes deeper in a split, the split takes one verb less. In return, proving that a key is absent may
@@ -66,7 +67,7 @@ pub struct Options {
     pub depth_slack: u8,
     /// CPU time that a simulator charges.
     pub cpu: CpuCost,
-    /// Published flaws. All are off by default.
+    /// Published flaws and broken twins. All are off by default.
     #[cfg(feature = "study")]
     pub flaws: crate::Flaws,
 }

@@ -79,7 +79,7 @@ impl<K: KeyBytes> Parts for SmartParts<K> {
             more_types,
         ];
         Descriptor {
-            // If the locks are in the leaves, the lock table of the pool is not used.
+            // If no lock is in a table, the pool's lock table has one word on each memory node and is not used.
             locks: options.lock_plan(),
             members: options.members,
             nodes_max: MEMORY_NODES_MAX,

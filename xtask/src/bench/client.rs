@@ -21,7 +21,7 @@ use std::{
 };
 use xshell::{Shell, cmd};
 
-/// The line of the allocator's functions in a list of functions.
+/// The name of the allocator's functions in a list of functions.
 const ALLOCATOR: &str = "allocator";
 
 /// The arguments of the measurement.
@@ -62,7 +62,7 @@ pub(crate) struct Options {
     args: Vec<String>,
 }
 
-/// One operation's measurement.
+/// One operation's measurement: how much more the longer run did than the shorter one.
 #[derive(Debug)]
 struct Measured {
     op: String,

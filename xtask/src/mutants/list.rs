@@ -20,7 +20,7 @@ pub(crate) struct Mutant {
     pub(crate) span: Range<usize>,
     /// The text that replaces them.
     pub(crate) replacement: String,
-    /// The outermost function that contains the mutant.
+    /// The outermost function that contains the mutant; `None` if there is none, or if its body cannot be copied.
     pub(crate) function: Option<Function>,
 }
 

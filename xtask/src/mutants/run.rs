@@ -27,7 +27,7 @@ pub(crate) struct Program {
 /// The time limit of a program whose time without a mutant is not known.
 const UNKNOWN: Duration = Duration::from_secs(120);
 
-/// Returns the time at which the newest of the programs was built.
+/// Returns the time at which the newest of the programs was built, in milliseconds since 1970; 0 if it is not known.
 pub(crate) fn stamp(programs: &[Program]) -> u128 {
     let built = |p: &Program| p.executable.metadata().and_then(|data| data.modified()).ok();
     let newest = programs.iter().filter_map(built).max();

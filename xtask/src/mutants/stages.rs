@@ -20,7 +20,7 @@ pub(crate) struct Stage {
     pub(crate) target: Option<&'static str>,
     /// Run only tests whose names contain one of these; empty for all tests.
     pub(crate) filter: &'static [&'static str],
-    /// The full names of tests that are left out, because each takes longer than all others together.
+    /// The full names of tests that are left out, because they take much longer than the others.
     pub(crate) skip: &'static [&'static str],
     /// Whether the tests are built for loom.
     pub(crate) loom: bool,

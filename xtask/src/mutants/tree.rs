@@ -232,7 +232,8 @@ impl Tree {
             .output()?)
     }
 
-    /// Writes the changed files of the copy to disk.
+    /// Writes the files of the copy that differ from those on disk, and removes sources that the workspace no longer
+    /// has.
     fn write(&self) -> Result<()> {
         let tree = self.base.join("tree");
         for (name, original) in &self.original {

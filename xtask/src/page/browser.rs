@@ -111,7 +111,7 @@ impl Browser {
         self.command("goog/cdp/execute", &json!({"cmd": name, "params": parameters}))
     }
 
-    /// Sets the size of the window, and the theme that the page is asked for.
+    /// Sets the size of the window, and the colour scheme that the browser tells the page.
     pub(super) fn look(&self, width: u32, height: u32, theme: &str) -> Result<()> {
         let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500});
         self.devtools("Emulation.setDeviceMetricsOverride", &size)?;

@@ -22,7 +22,7 @@ const SECRET: &str = "secret";
 /// Host memory of each memory node, in bytes.
 const NODE_BYTES: u64 = 96 << 20;
 /// The lease in milliseconds. Clients multiply it by the factor by which round trips are slower than between RNICs. The
-/// result is ten seconds, which is long enough for two emulated machines on a busy processor.
+/// result is about ten seconds, which is long enough for two emulated machines on a busy processor.
 const LEASE_MS: u64 = 40;
 
 /// Returns the script of a machine, which sets up the network and soft-RoCE and then waits for commands.

@@ -3,7 +3,7 @@
 use super::{Finding, finding, tree::Tree};
 use std::collections::BTreeSet;
 
-/// Finds blocks of Rust that no test compiles, and libraries whose README has no such block.
+/// Finds blocks of Rust that no test compiles, and libraries whose README has no block of Rust.
 pub(super) fn examples(tree: &Tree) -> Vec<Finding> {
     let mut compiled = BTreeSet::new();
     for (path, _, line) in tree.lines(".rs") {

@@ -2,8 +2,8 @@
 
 use super::{Finding, finding, tree::Tree};
 
-/// The maximum width of a line. rustfmt limits code to 110 columns and leaves comments as they are. A comment may be
-/// wider because of a long name or address.
+/// The maximum width of a line with a comment. rustfmt limits code to 110 columns and leaves comments as they are. A
+/// comment may be wider because of a long name or address.
 const COLUMNS: usize = 130;
 
 /// The list of forbidden words: one word per line, in any case; `#` starts a note.

@@ -45,7 +45,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// Returns whether a comment on this line, or on the previous one, says that an interface of std needs std's own type.
+/// Returns whether a comment on this line, or on the previous one, mentions std, to say why std's own type is needed.
 fn says_why_std(text: &str, line: usize) -> bool {
     let mut near = text.lines().skip(line.saturating_sub(2)).take(2);
     near.any(|line| {

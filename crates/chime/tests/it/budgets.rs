@@ -241,7 +241,8 @@ fn check_budgets(sizes: &Sizes) {
             leaves * sizes.leaf,
             "{entries} entries: {cost:?}"
         );
-        // A scan knows its place in the first leaf.
+        // A scan may read one leaf more than its entries fill, because it begins within a leaf. It also reads leaves
+        // for a margin of a tenth of a leaf.
         let loaded = sizes.loaded;
         assert!(
             leaves <= (entries + loaded + loaded / 9).div_ceil(loaded),

@@ -59,7 +59,7 @@ async fn cut<F: Future>(future: F, polls: u64) -> Option<F::Output> {
 /// Number of keys of each client.
 const KEYS: u64 = 40;
 
-/// One client's keys, with the possible contents of each. There are several after a dropped write.
+/// One client's keys, with the possible contents of each key. After a dropped write, a key has several of them.
 struct Own {
     keys: Vec<Key8>,
     legal: Vec<Vec<Option<u64>>>,

@@ -97,8 +97,8 @@ impl Allocator {
     /// the next look tries again. If its record has overflowed, ends the census.
     ///
     /// # Errors
-    /// Returns [`AllocError::Corrupt`] if a list of the census cannot be read, and the errors of verbs. The next look
-    /// tries again.
+    /// Returns [`AllocError::Corrupt`] if the bytes in the place of a list are not the list of this census, and the
+    /// errors of verbs. The next look tries again.
     pub(super) async fn after_census<V: Verbs>(
         &self,
         v: &V,

@@ -113,7 +113,7 @@ impl Reclaim {
         let found = SlotWord(v.word(self.area.slot(slot)).await?);
         if found.is_of(mine) {
             if before != 0 && before != mine.number() {
-                // All its requests have landed.
+                // All requests that this client posted in its earlier membership have landed.
                 roster.gate().settle(v.client().0, unsettled);
             }
             roster.enlist(v.client().0, mine.number());

@@ -28,7 +28,8 @@ impl Allocator {
     /// nothing if there are no such blocks.
     ///
     /// # Errors
-    /// Returns the error of a READ. The WRITEs then count as not landed.
+    /// Returns the first error of a READ. The WRITEs to the memory node of that READ, and to all memory nodes with
+    /// higher numbers, then count as not landed.
     pub async fn land<V: Verbs>(&self, v: &V) -> Result<(), AllocError> {
         for (node, pool) in (0..).zip(&self.pools) {
             v.local(LocalStep::Section).await;
@@ -59,9 +60,9 @@ impl Allocator {
         Some(left.unwrap_or_else(|| Epochs::seat(&reclaim.epochs)))
     }
 
-    /// Takes back a client's seat. If the seat has forgotten operations, they stay announced until the next client of
-    /// this connection has prepared its seat. If it has none and this was the last client of the compute node, the
-    /// compute node leaves the pool.
+    /// Takes back a client's seat. If the seat has forgotten operations, they stay announced until a later client of
+    /// this connection prepares its seat and finds that their requests have landed. If it has none and this was the
+    /// last client of the compute node, the compute node leaves the pool.
     pub fn vacate<V: Verbs>(&self, v: &V, seat: Seat) {
         //= docs/protocol/reclaim.md R2a
         if let Some(reclaim) = self.reclaim.as_ref().filter(|_| seat.has_forgotten()) {

@@ -11,8 +11,8 @@ pub struct ReclaimOptions {
     /// expelled, or while the counts of sharers are being reset. With `Nanos(u64::MAX)` only
     /// [`collect`](crate::Allocator::collect) announces.
     pub period: Nanos,
-    /// Number of operations after which a client prepares its seat again, even if no round is due. It then checks that
-    /// its compute node is still a member.
+    /// Number of operations after which a client prepares its seat again ([`prepare`](crate::Allocator::prepare)), even
+    /// if no round is due.
     pub operations: u32,
     /// Number of parts of a lease; 0 counts as 1. A member counts as silent, and is fenced, after this number of
     /// consecutive looks that found its slot unchanged. Between two looks lies at least one such part. With `u32::MAX`

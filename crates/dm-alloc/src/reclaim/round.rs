@@ -402,9 +402,9 @@ impl Reclaim {
 }
 
 impl Allocator {
-    /// Expels a silent member: marks its slot, fences the member, frees its locks, and then frees its slot. If the
-    /// locks can be shared, this does not free the slot, because the counts of sharers must be reset before that. Does
-    /// nothing if the slot's word is no longer `word`.
+    /// Expels a silent member: marks its slot, fences the member, ends the census, frees the member's locks, and then
+    /// frees its slot. If the locks can be shared, this does not free the slot, because the counts of sharers must be
+    /// reset before that. Does nothing if `word` does not mark the slot, and the slot has another word by now.
     async fn expel<V: Verbs + Control>(
         &self,
         v: &V,

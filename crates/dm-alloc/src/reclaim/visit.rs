@@ -40,9 +40,8 @@ impl Drop for Pinned<'_> {
 
 impl Allocator {
     /// Runs `work`, which is housekeeping such as a part of a round or of a census, as an operation of its own. Returns
-    /// `None`, without running `work`, if the compute node is not a member, or if this client is not enlisted in its
-    /// group. If `work` fails or is dropped, the operation stays announced until this client's requests have landed
-    /// (R2a).
+    /// `None`, without running `work`, if this client is not enlisted in the compute node's latest membership. If
+    /// `work` fails or is dropped, the operation stays announced until this client's requests have landed (R2a).
     pub(crate) async fn within<V: Verbs, T, E>(
         &self,
         v: &V,
@@ -75,10 +74,10 @@ impl Allocator {
     }
 
     /// Runs `work` as an operation of its own, beside the operation that this client runs now. Use this for
-    /// housekeeping whose result that operation does not need. Returns `None`, without running `work`, if the compute
-    /// node is not a member at the moment, or if this client is not enlisted in its group. If `work` fails or is
-    /// dropped, its operation stays announced until this client's requests have landed (R2a), even if the client's own
-    /// operation ends before.
+    /// housekeeping whose result that operation does not need. Returns `None`, without running `work`, if this client
+    /// is not enlisted in the compute node's latest membership. If `work` fails or is dropped, its operation stays
+    /// announced until this client's requests have landed (R2a), even if the client's own operation ends before. If the
+    /// pool reclaims nothing, this only runs `work`.
     ///
     /// # Errors
     /// Returns the errors of `work`.

@@ -27,7 +27,7 @@ pub struct Members {
 }
 
 impl Members {
-    /// Returns whether this member is neither active nor being expelled. 0 is no member.
+    /// Returns whether this member is neither active nor being expelled. Returns `false` for 0, which is no member.
     pub fn lacks(&self, member: u16) -> bool {
         member != 0 && !self.active.contains(&member) && !self.expelled.contains(&member)
     }
@@ -53,7 +53,7 @@ pub struct PoolBytes {
 }
 
 impl Allocator {
-    /// Reads the slots of the members.
+    /// Reads the slots of the members. Returns no members if the pool reclaims nothing.
     ///
     /// # Errors
     /// Returns the error of the READ.
@@ -77,7 +77,8 @@ impl Allocator {
         Ok(found)
     }
 
-    /// Returns the time for which a member may be silent; 0 before this compute node has joined.
+    /// Returns the time for which a member may be silent; 0 if this compute node has never joined, or if the pool
+    /// reclaims nothing.
     pub fn lease(&self) -> Nanos {
         let lease = |reclaim: &super::Reclaim| reclaim.membership.with(|m| m.lease);
         self.reclaim.as_ref().map_or(Nanos(0), lease)
@@ -139,7 +140,7 @@ impl Allocator {
         Ok(None)
     }
 
-    /// Returns how the memory of the pool is used. Other compute nodes change it meanwhile.
+    /// Returns how the memory of the pool is used. Other compute nodes may change this meanwhile.
     ///
     /// # Errors
     /// Returns errors of verbs and of the control plane.

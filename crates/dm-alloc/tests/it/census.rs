@@ -107,7 +107,7 @@ impl Node {
     }
 }
 
-/// Lets all members do rounds until the step is done.
+/// Lets all members do rounds until the step is done or the census is over, at most eight rounds each.
 fn until(members: &[&Node], step: impl AsyncFn() -> Result<CensusStep, AllocError>) -> CensusStep {
     for _ in 0..8 {
         members.iter().for_each(|member| member.round());

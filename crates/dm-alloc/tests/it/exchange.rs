@@ -1,5 +1,5 @@
-//! Free blocks pass from compute nodes with too many to those that need some. Each block passes at most once, and none
-//! is lost unless the effect of a request is unknown.
+//! Free blocks pass from compute nodes with too many to those that need some. Each block gets to only one of them, and
+//! none is lost unless the effect of a request is unknown.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use core::future::{Future, poll_fn};
@@ -72,7 +72,7 @@ fn received(v: &Endpoint, a: &Allocator) -> Vec<Block> {
     block_on(take_all(v, a))
 }
 
-/// Takes the same blocks while others run.
+/// Takes the blocks that [`received`] returns, while other clients run.
 async fn take_all(v: &Endpoint, a: &Allocator) -> Vec<Block> {
     let mut got = Vec::new();
     loop {
@@ -141,7 +141,7 @@ fn a_full_memory_node_still_has_what_others_give() {
     let full = block_on(b.take(&w, CLASS, Some(near())));
     assert!(matches!(full, Err(AllocError::Exhausted { .. })), "{full:?}");
     taken.retain(|block| block.at.node() == NODE);
-    // Uses one of them as a list of the others.
+    // One of the blocks becomes the magazine that lists the others.
     let list = Class {
         kind: u8::MAX,
         ..CLASS

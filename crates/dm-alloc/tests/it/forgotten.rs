@@ -87,8 +87,8 @@ fn it_stays_announced_until_every_memory_node_has_answered() {
     }
 }
 
-/// Failed work stays announced too if it belongs to no client, or if it runs beside an operation of its client. It
-/// stays announced even while that operation goes on, and after it has succeeded.
+/// Failed work stays announced too if it belongs to no client, or if it runs beside the operations of its client. Work
+/// that succeeds does not stay announced.
 #[test]
 fn failed_work_stays_announced_after_its_clients_operation() {
     for (beside, fails) in [(false, true), (true, true), (false, false), (true, false)] {

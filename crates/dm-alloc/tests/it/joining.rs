@@ -11,7 +11,7 @@ use dm_sim::{CostModel, RunEnd, Sim};
 use dm_sync::epoch::Epochs;
 use dm_verbs::{Env, Nanos, NodeId, RemotePtr};
 
-/// The shortest time for which a client waits.
+/// The shortest time limit of the wait for another client's join.
 const LEAST: Nanos = Nanos::from_millis(10_000);
 
 /// Makes a testbed with this lease, whose pauses last a millisecond.

@@ -617,7 +617,7 @@ fn a_client_of_an_earlier_membership_settles_before_it_enlists_again() {
         let again = Epochs::seat(alloc.epochs().unwrap());
         block_on(alloc.prepare(&v, &again)).unwrap();
         assert_eq!(gate.unsettled(client), 1);
-        // Its slot is taken away.
+        // The compute node's slot is taken away.
         pool.put(pool.slot_at(0), 0);
         let fenced = block_on(alloc.collect(&v, &seat));
         assert_eq!(fenced, Err(AllocError::Control(ControlError::Fenced)));

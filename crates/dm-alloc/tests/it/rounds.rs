@@ -187,7 +187,7 @@ fn a_client_that_is_held_up_in_a_round_does_not_make_its_compute_node_silent() {
 
 /// Returns the time from a dead compute node's last announcement until its slot is free. The compute node that looks
 /// has a client that begins an operation every `interval`. With `polls`, it has another client that is delayed in a
-/// round after this number of polls.
+/// round after this number of polls. Returns `None` if the slot is not free when the run ends, after four leases.
 fn time_to_free(polls: Option<u32>, interval: Nanos) -> Option<Nanos> {
     let sim = testbed();
     let (dead, held, busy) = (sim.endpoint(0, 0), sim.endpoint(1, 0), sim.endpoint(1, 1));
@@ -205,7 +205,7 @@ fn time_to_free(polls: Option<u32>, interval: Nanos) -> Option<Nanos> {
     if let Some(polls) = polls {
         let alloc = Rc::clone(&alloc);
         sim.spawn_task(async move {
-            // Begins after the compute node that dies.
+            // This client begins after the compute node that dies has joined.
             held.charge(Nanos(LEASE.0 / 16)).await;
             let seat = Epochs::seat(alloc.epochs().expect("it reclaims"));
             alloc.prepare(&held, &seat).await.expect("a slot");

@@ -95,7 +95,8 @@ fn pairs(lease: Nanos) -> Vec<[Nanos; 2]> {
             if busy.0 * 2 > lease.0 {
                 continue;
             }
-            // It announces itself at most once per period.
+            // The default period is a millisecond. If the lease does not shorten it, the first compute node announces
+            // itself at most once in this time.
             let announces = busy.0.max(1_000_000);
             for m in [0, 1, 5, 6, 7] {
                 for eighths in [4, 8, 9, 16] {

@@ -202,8 +202,8 @@ fn a_creator_that_stops_is_named_and_one_that_is_dropped_gives_up_its_place() {
 
     let dead = u64::from_le_bytes(*b"\0\0dmk-cr") | 41;
     let mut named = 0;
-    // Polls the creation `polls` times, and drops it. Then the state word must not name its client, so that another
-    // client can create or open the pool.
+    // Each iteration polls the creation at most `polls` times, and drops it. Then the state word must not name its
+    // client, so that another client can create or open the pool.
     for polls in 1..24 {
         let descriptor = small();
         let mut creation = Box::pin(Superblock::create_or_open(&stopped, &descriptor));

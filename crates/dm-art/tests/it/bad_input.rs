@@ -1,5 +1,5 @@
-//! Tests with bytes that no client writes. An operation that cannot use such bytes returns an error that names their
-//! address. No operation panics or runs for ever.
+//! Tests with bytes that no client writes, and with a request that fails. An operation that cannot use such bytes
+//! returns an error that names their address. No operation panics or runs for ever.
 
 use dm_alloc::Superblock;
 use dm_art::SingleStore;
@@ -58,7 +58,8 @@ fn answers(v: &Endpoint, setup: &Setup) -> Vec<Result<(), IndexError>> {
     (0..6).map(ask).collect()
 }
 
-/// Writes a node to memory. Returns a slot word for it, and its address.
+/// Writes the nodes of a case to memory, if it needs any. Returns a word for the root's slot, and the address that the
+/// errors must name.
 type Make<'a> = dyn Fn(&Endpoint, &Tree<Key8>) -> (SlotWord, RemotePtr) + 'a;
 
 #[test]

@@ -79,14 +79,14 @@ impl Setup {
     }
 }
 
-/// Makes a pool of this many memory nodes, whose clock advances by a fixed amount at each reading. With only one
-/// client, every run therefore posts the same verbs.
+/// Makes a pool of this many memory nodes. Its clock advances by a fixed amount at each reading. With only one client,
+/// every run therefore posts the same verbs.
 pub(crate) fn pool(memory_nodes: u16) -> Loopback {
     let pool = Loopback::builder().nodes(memory_nodes).host_bytes(4 << 20);
     pool.counted_clock(Nanos(50)).build().unwrap()
 }
 
-/// Polls `future` this many times. Returns its output if it has ended.
+/// Polls `future` at most this many times. Returns its output if it has ended.
 pub(crate) fn poll_times<F: Future>(polls: usize, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut cx = Context::from_waker(Waker::noop());

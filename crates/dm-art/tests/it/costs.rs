@@ -297,7 +297,7 @@ fn without_a_cache() {
     );
 }
 
-/// If a slot and its child are on different memory nodes, an operation takes one more round trip.
+/// If a slot and its new child are on different memory nodes, an insert takes one more round trip.
 #[test]
 fn on_three_memory_nodes() {
     script(
@@ -364,7 +364,7 @@ fn over_a_cache_that_is_out_of_date() {
             Insert(1),
             "Inserted: 1 reads, 1 writes, 1 cas, 2064 bytes_read, 64 bytes_written, 2 round_trips, 1 cache_misses",
         ),
-        // Another client has filled the slot meanwhile.
+        // This client caches an empty slot, and then another client fills the slot.
         (
             true,
             Get(1 << 56),
@@ -499,7 +499,8 @@ fn over_a_cache_that_is_out_of_date() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// An exchange that expects no value is an insert. If its new value is also `None`, it is a get.
+/// An exchange that expects no value inserts its new value if the key is absent. If its new value is also `None`, it
+/// changes nothing.
 #[test]
 fn an_exchange_reports_whether_it_found_the_expected_value() {
     let world = pool(1);
@@ -606,8 +607,8 @@ fn a_scan_reads_no_more_than_it_needs() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Other clients have removed all children of a node but a few, and the cache does not show this. A remove then reads
-/// the node again, and renews it if at most one child is left.
+/// Another client has removed some children of a node, and the cache does not show this. A remove that leaves only a
+/// few children then reads the node again, and renews it if at most one child is left.
 #[test]
 fn a_remove_reads_a_nearly_empty_node_again() {
     for (others, expected) in [

@@ -56,7 +56,7 @@ fn tiny() -> ArtOptions {
     }
 }
 
-/// Polls `future` this many times. Returns whether it has ended.
+/// Polls `future` at most this many times. Returns whether it has ended.
 fn ends_within(polls: usize, future: impl Future) -> bool {
     let mut future = pin!(future);
     let mut cx = Context::from_waker(Waker::noop());

@@ -1,8 +1,8 @@
-//! Runs one operation in the middle of another one, for every pair of operations and every point at which the first
-//! waits.
+//! Runs one operation in the middle of another one, for every pair of the operations that a test lists, and every point
+//! at which the first one waits.
 //!
-//! The models of `dm-models` explore every interleaving of every line. These tests explore fewer interleavings in
-//! less time, and compare answers and bytes.
+//! The models of `dm-models` explore every interleaving of the accesses to each line. These tests explore fewer
+//! interleavings in less time, and compare answers and bytes.
 
 use std::future::Future;
 use std::pin::pin;
@@ -97,7 +97,7 @@ fn run(setup: Setup, memory_nodes: u16, case: Case, order: Order) -> ([Answer; 3
     for key in case.keys {
         assert_eq!(block_on(here.insert(&Key8(*key), &[1; 8])), Ok(Applied::Inserted));
     }
-    // Both compute nodes have all nodes in their caches.
+    // If the compute nodes have caches, this fills the second cache, so that both hold all nodes.
     for key in case.keys {
         assert_eq!(block_on(there.get(&Key8(*key), &mut Vec::new())), Ok(true));
     }

@@ -26,7 +26,7 @@ fn limbo(trees: &[Tree<Key8>]) -> i64 {
     sum(trees, |stats| stats.limbo_bytes as i64)
 }
 
-/// Collects on every compute node until no block is in limbo.
+/// Runs five rounds of every compute node. They free every retired block that no operation pins.
 fn settle(trees: &[Tree<Key8>], connections: &[Endpoint]) {
     for _ in 0..5 {
         for (tree, v) in trees.iter().zip(connections) {
@@ -78,8 +78,8 @@ fn inserting_and_removing_all_keys_again_takes_no_more_memory() {
                 );
             }
             for (client, cn) in clients.iter().zip(0..) {
-                // During this remove, the CAS with which the client's previous remove clears a slot completes. So the
-                // client retires that leaf when it is dropped.
+                // During this remove, the CAS with which the client's previous remove clears a slot completes. So that
+                // leaf is retired when the client is dropped.
                 assert_eq!(block_on(client.remove(&key(cn, 0))), Ok(Applied::Absent));
             }
             settle(&trees, &connections);

@@ -181,8 +181,8 @@ fn a_search_caches_a_run_of_leaves() {
         .filter(|n| known(&cold, &w, n * 10 + 5).is_some())
         .collect();
     assert_eq!(brought, (28..35).collect::<Vec<_>>());
-    // `locate_run` returns the requested number of leaves, up to the first that is not cached. The meter distinguishes
-    // a hit from a miss.
+    // `locate_run` returns at most the requested number of leaves, up to the first that is not cached. The meter
+    // distinguishes a hit from a miss.
     let mut run = Run::new();
     for (key, max, expected, told) in [
         (285, 4, 28..32, "1 cache_hits"),

@@ -121,7 +121,8 @@ fn a_prefix_longer_than_a_header_takes_more_nodes() {
         parts.iter().for_each(|(at, byte)| bytes[*at] = *byte);
         KeyN(bytes)
     };
-    // The two keys differ at this byte. The nodes below the root have headers of up to six bytes, and one slot each.
+    // The two keys differ at this byte. The nodes below the root have headers of up to six bytes, and all but the
+    // lowest have one child.
     let cases = [
         (6, "256@0{07:2@6+0707070707{01:leaf6 02:leaf6}}"),
         (7, "256@0{07:2@7+070707070707{01:leaf7 02:leaf7}}"),

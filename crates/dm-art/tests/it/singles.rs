@@ -16,7 +16,7 @@ struct One {
     singles: Singles<Key8>,
 }
 
-/// Values that span two lines.
+/// The size of a value in bytes. Such a value lies in three lines.
 const BYTES: usize = 100;
 
 fn at(n: u64) -> RemotePtr {
@@ -24,7 +24,7 @@ fn at(n: u64) -> RemotePtr {
 }
 
 impl One {
-    /// Makes a leaf for each key from 1 to 70; its value is the key's number.
+    /// Makes a leaf for each key from 1 to 70. Its link depth and every byte of its value are the key's number.
     fn new() -> Self {
         let pool = pool(1);
         let v = pool.connect(0).unwrap();

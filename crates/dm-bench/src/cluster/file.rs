@@ -78,7 +78,7 @@ impl ClusterFile {
     ///
     /// # Errors
     /// Returns a message that names the file and the problem if the file cannot be read or is invalid. If the problem
-    /// is in a line, the message names the line too, and the key if the line belongs to one.
+    /// is in a line, the message names the line too, and the key if it is known.
     pub fn read(path: &Path) -> Result<Self, String> {
         let named = |e: &dyn fmt::Display| format!("{}: {e}", path.display());
         let mut bytes = Vec::new();
@@ -198,7 +198,7 @@ impl ClusterFile {
     }
 }
 
-/// Returns the number of the line that begins after `before`.
+/// Returns the number, from 1, of the line in which the byte after `before` lies.
 fn line_of(before: &[u8]) -> usize {
     1 + before.iter().filter(|byte| **byte == b'\n').count()
 }
@@ -214,7 +214,7 @@ fn key_at(text: &str, at: usize) -> Option<&str> {
     line.split('=').next().map(str::trim)
 }
 
-/// Returns the first `most` characters of a text as one line.
+/// Returns the first `most` characters of a text as one line. `…` follows if there are more.
 fn shorten(text: &str, most: usize) -> String {
     let one_line = |c: char| if c.is_control() { ' ' } else { c };
     let line: String = text.chars().map(one_line).take(most).collect();

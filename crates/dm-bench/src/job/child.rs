@@ -21,7 +21,8 @@ const COMMANDS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 pub(super) struct Child(Pid);
 
 impl Child {
-    /// Makes a copy that runs `work`, and then ends. It also ends when the thread that has made it ends.
+    /// Makes a copy that runs `work`, and then ends. On Linux, the copy also ends when the thread that has made it
+    /// ends.
     ///
     /// Other threads of this process do not exist in the copy. A lock that one of them holds at this moment is never
     /// released in the copy. So the caller must make sure that `work` waits for no lock that another thread may hold.
@@ -83,7 +84,8 @@ fn ignore_commands() {
     }
 }
 
-/// Asks the kernel to kill this process when `parent` dies, so that no copy outlives a command that was killed.
+/// On Linux, asks the kernel to kill this process when the thread that made it ends, so that no copy outlives a command
+/// that was killed. Ends this process if `parent` has died already.
 fn end_with(parent: Pid) {
     #[cfg(target_os = "linux")]
     let _set = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);

@@ -10,7 +10,7 @@ use crate::report::{Column, Row, RowError, read_json_lines, write_json_lines};
 
 /// The name of the file of rows.
 pub(super) const ROWS: &str = "rows.jsonl";
-/// The link to the directory of the latest run.
+/// The name of the link to the directory of the latest run.
 pub const LATEST: &str = "latest";
 
 /// The directory of a run, and its file of rows, which only this process may write.

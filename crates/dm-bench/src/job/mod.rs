@@ -60,9 +60,10 @@ fn named(path: &Path, e: &dyn std::fmt::Display) -> io::Error {
 /// Runs the points, and prints and draws the results. Returns `false` if a point failed or read a wrong value.
 ///
 /// # Errors
-/// Returns an error before any point runs if a point is refused, if points do not belong together, or if a file cannot
-/// be written. Returns an error after the run, when the results have been shown, if a row or a picture could not be
-/// written. Returns [`Interrupted`] if Ctrl-C left points without a row.
+/// Returns an error before any point runs if a point is refused, if points do not belong together, if the run in
+/// [`Output::resume`] cannot be continued, or if a file cannot be written. Returns an error after the run if a row, a
+/// file of results or standard output could not be written. Returns [`Interrupted`] if SIGINT (Ctrl-C), SIGTERM or
+/// SIGHUP left points without a row.
 pub fn perform(title: &str, points: &[Point], output: &Output) -> io::Result<bool> {
     perform_until(title, points, output, &Stop::on_signals())
 }

@@ -41,10 +41,10 @@ pub enum Place {
     /// On threads of this process. Each point loads its own index.
     #[default]
     Threads,
-    /// Simulated points run in copies of this process. Points that differ only in their clients and operations begin
-    /// with copies of one loaded index, so this is faster; the results are the same. This process must have no other
-    /// thread that holds a lock. So use this variant in a command line, and not in a program that does other things
-    /// meanwhile.
+    /// Simulated points run in copies of this process. Points that differ only in their clients and in the mix of their
+    /// operations begin with copies of one loaded index, so this is faster; the results are the same. This process must
+    /// have no other thread that holds a lock. So use this variant in a command line, and not in a program that does
+    /// other things meanwhile.
     Processes,
 }
 
@@ -78,7 +78,7 @@ pub fn run_all<R: Runs>(
     let groups = groups(runs, place, hands);
     let mut workers = Vec::new();
     if place == Place::Processes {
-        // The workers are forked before this process starts threads. If the system refuses another process, the
+        // The workers are forked before this function starts threads. If the system refuses another process, the
         // existing workers do all runs.
         for _ in 0..hands {
             match Worker::start(runs, &mut workers) {

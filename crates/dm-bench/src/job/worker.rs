@@ -33,7 +33,7 @@ impl Worker {
     /// their pipes.
     ///
     /// # Errors
-    /// Returns the system's error if there can be no further process.
+    /// Returns the system's error if there can be no further process or pipe, or if standard output cannot be written.
     pub(super) fn start<R: Runs>(runs: &R, others: &mut Vec<Self>) -> io::Result<Self> {
         let ((take, give), (results, tell)) = (io::pipe()?, io::pipe()?);
         let (mut give, mut results) = (Some(give), Some(results));

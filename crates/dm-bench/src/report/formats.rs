@@ -9,7 +9,7 @@ use super::Row;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RowError {
-    /// A figure is infinite or not a number, which neither format can express.
+    /// A figure is infinite or not a number. JSON cannot express this, so neither format accepts it.
     NotFinite {
         /// The row's number, from 0.
         row: usize,
@@ -62,7 +62,7 @@ fn checked(rows: &[Row]) -> Result<(), RowError> {
         })
 }
 
-/// Writes a header line and one line per row.
+/// Writes a header line and one line per row. Writes nothing if there are no rows.
 ///
 /// # Errors
 /// Returns [`RowError`] if a number is not finite (nothing is written then), or if `to` fails.

@@ -43,7 +43,7 @@ impl HistogramLog {
             .begin_log_with(&mut line, &mut serializer)?
             .write_histogram(latency, Duration::ZERO, length, Some(tag))
             .map_err(|e| io::Error::other(e.to_string()))?;
-        // The writer begins each log with a header, which is written only once.
+        // The writer begins with a header, which `new` has written already.
         let interval = line
             .split_inclusive(|byte| *byte == b'\n')
             .find(|line| !line.starts_with(b"#"));

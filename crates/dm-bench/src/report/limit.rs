@@ -10,9 +10,9 @@ const NAMED: f64 = 0.1;
 /// Returns the limit of the throughput of a point. `resource` is the busiest resource, which was busy for `share` of
 /// the time. `lock_waits` is the share of the clients' time in which they waited for locks.
 ///
-/// If `share` is at least [`BINDS`], the limit is the resource. Otherwise it is the waits for locks, or READs that had to
-/// be repeated (as a share of all READs). If all of these shares are small, there are too few clients: the throughput is
-/// their number divided by the latency of an operation.
+/// If `share` is at least [`BINDS`], the limit is the resource. Otherwise the text lists the causes whose share is at
+/// least [`NAMED`]: waits for locks, and READs that had to be repeated (as a share of all READs). If there is no such
+/// cause, there are too few clients: the throughput is their number divided by the latency of an operation.
 pub(super) fn limit((resource, share): (String, f64), lock_waits: f64, c: &Counters) -> String {
     if share >= BINDS {
         return resource;

@@ -50,8 +50,8 @@ pub(crate) fn curve(row: &Row) -> (&str, String) {
     (row.panel_title(), row.series())
 }
 
-/// Checks that the rows of each curve differ only in their place on the curve, and that no row occurs twice. The place
-/// on a curve is the number of clients or the size of the caches.
+/// Checks that the rows of each curve have the same setting except for their place on the curve and their seed, and
+/// that no point occurs twice with one seed. The place on a curve is the number of clients or the size of the caches.
 ///
 /// # Errors
 /// Returns [`MixedRows`], which names the first two rows that do not belong together.

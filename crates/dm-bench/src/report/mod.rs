@@ -1,7 +1,7 @@
 //! The output of a run: rows for programs, a table for the terminal, and curves.
 //!
 //! One [`Row`] is one point: one index with one number of clients and one size of caches under one workload. All other
-//! output is made from rows, so a file of rows can be plotted again later.
+//! output except the log of latencies is made from rows, so a file of rows can be plotted again later.
 
 mod columns;
 mod formats;

@@ -1,5 +1,5 @@
 //! Pages of results: one HTML file that needs no network. Without scripts it is complete; a script adds hints at
-//! points, keys and downloads.
+//! points, which the pointer and the keyboard reach, and downloads.
 
 mod chart;
 mod rows;
@@ -25,7 +25,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// Adds a link to the contents, below the last heading if that is `heading`.
+    /// Adds a link to the contents: below the last heading if that is `heading`, and otherwise below a new one.
     pub fn list(&mut self, heading: &str, target: &str, words: &str) {
         let link = (target.to_owned(), words.to_owned());
         match self.contents.last_mut() {

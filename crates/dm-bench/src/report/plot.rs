@@ -146,7 +146,7 @@ impl<'a> Curves<'a> {
     /// Draws to an SVG file.
     ///
     /// # Errors
-    /// Returns [`PlotError::Draw`] if the file can't be written.
+    /// Returns [`PlotError::Draw`] if the file can't be drawn or written.
     pub fn write_svg(&self, path: &Path) -> Result<(), PlotError> {
         embed_font();
         let area = SVGBackend::new(path, self.size(1)).into_drawing_area();
@@ -161,7 +161,7 @@ impl<'a> Curves<'a> {
     /// Draws to a PNG file.
     ///
     /// # Errors
-    /// Returns [`PlotError::Draw`] if the file can't be written.
+    /// Returns [`PlotError::Draw`] if the file can't be drawn or written.
     pub fn write_png(&self, path: &Path) -> Result<(), PlotError> {
         embed_font();
         let area = BitMapBackend::new(path, self.size(PNG_ZOOM)).into_drawing_area();

@@ -105,8 +105,8 @@ row! {
     mops: f64, "million operations per second", Figure(Mean);
     /// The confidence interval of the throughput.
     mops_ci95: Option<f64>, "million operations per second", Figure(Interval);
-    /// `mops` divided by `bound_share`: the throughput at which the busiest resource of the testbed would be busy all the
-    /// time, if an operation used it for as long as in this run.
+    /// `mops` divided by `bound_share`: the throughput at which the busiest resource of the testbed would be busy all
+    /// the time, if an operation used it for as long as in this run.
     bound_mops: Option<f64>, "million operations per second", Figure(Mean);
     /// The busiest resource.
     bound_by: Option<String>, "", Figure(First);

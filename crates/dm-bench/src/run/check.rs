@@ -7,11 +7,11 @@ use crate::{AnyEndpoint, Checked, Fabric, Point};
 
 impl Point {
     /// Checks the index of a cluster or, on loopback, a new index with the keys of the setting. If `sweeps` is `true`,
-    /// it first finishes what dead clients have left in the index.
+    /// first finishes what dead clients have left in the index.
     ///
     /// # Errors
-    /// Returns [`RunError`] if the world could not be made or is the simulator, if the index can't be opened or has no
-    /// check, or if a verb failed.
+    /// Returns [`RunError`] if the world could not be made or is the simulator, if the index can't be loaded or opened
+    /// or has no check, or if a request failed.
     pub fn check_index(&self, sweeps: bool) -> Result<Checked, RunError> {
         match &self.setting.fabric {
             Fabric::Loopback => {

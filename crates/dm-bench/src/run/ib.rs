@@ -112,7 +112,7 @@ pub(super) fn run<I: BenchIndex>(
     })
 }
 
-/// Returns an error if the pool has an index already, because it must not be loaded again.
+/// Returns an error if the pool cannot be read, or if it has an index already, which must not be loaded again.
 async fn refuse_another(v: &AnyEndpoint) -> Result<(), RunError> {
     match Superblock::inspect(v).await {
         Err(AllocError::NotFormatted { word: 0, .. }) => Ok(()),
@@ -123,7 +123,8 @@ async fn refuse_another(v: &AnyEndpoint) -> Result<(), RunError> {
     }
 }
 
-/// Waits until every machine has reached this stage.
+/// Waits until every machine has reached this stage. Returns an error if one has not by the end of the cluster's
+/// `patience`.
 fn meet(point: &Point, cluster: &ClusterRun, v: &AnyEndpoint, stage: &str) -> Result<(), RunError> {
     // The hash of the same row and stage is the same on every machine that runs this program.
     let mut place = DefaultHasher::new();
@@ -196,8 +197,8 @@ pub enum Before {
 }
 
 impl Point {
-    /// Returns a description of a cluster's index from its superblock. Creates or opens the index first if `before` says
-    /// so.
+    /// Returns a description of a cluster's index from its superblock. Creates or opens the index first if `before`
+    /// says so.
     ///
     /// # Errors
     /// Returns [`RunError`] if the fabric is not a cluster, if the index cannot be created or opened, or if its

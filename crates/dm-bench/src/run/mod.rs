@@ -84,9 +84,10 @@ impl Point {
     /// Runs the point, on this thread if its world is the simulator.
     ///
     /// # Errors
-    /// Returns [`RunError`] if the setting is refused, if the world or the index cannot be made, if no operation is
-    /// counted, or if an operation fails. In a run in which compute nodes die, [`Measured`] counts failed operations
-    /// instead. It also counts wrong values, which are not an error.
+    /// Returns [`RunError`] if the setting is refused, if the world or the index cannot be made, if no operation ends
+    /// in the measured time, if the operations run out before the setting's duration is over, or if an operation fails.
+    /// In a run in which compute nodes die, [`Measured`] counts failed operations instead. It also counts wrong values,
+    /// which are not an error.
     pub fn run(&self) -> Result<Measured, RunError> {
         self.run_with(&ProgressBar::hidden())
     }
@@ -234,7 +235,8 @@ fn measured<I: BenchIndex>(
     }
     let recorded = setting.trace.as_ref().map(Trace::operations);
     let trace_passes = recorded.map_or(0.0, |recorded| tally.ops as f64 / recorded.max(1) as f64);
-    // Without a warm-up and a duration, the result includes the time of connecting and the verbs between operations.
+    // Without a warm-up and a duration, the result includes the verbs between operations, and on loopback the time of
+    // connecting.
     let timed = setting.is_timed();
     let (began, ops, counters) = match timed {
         true => (tally.warm_until, tally.counted, tally.cost),

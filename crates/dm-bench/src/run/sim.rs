@@ -204,7 +204,7 @@ fn warm<I: BenchIndex>(
     for cn in 0..setting.compute_nodes + setting.spares() {
         let (handles, failed) = (handles.clone(), Rc::new(Cell::new(None)));
         let (told, space, cache_bytes) = (failed.clone(), setting.key_space(), setting.cache_bytes);
-        // Each key needs at least one node, so keys beyond the cache's capacity in nodes have no effect on the cache.
+        // The cache holds at most this many nodes, so no more keys than this are used.
         let room = usize::try_from(cache_bytes / NODE_BYTES_MIN).unwrap_or(usize::MAX);
         let hottest: Vec<u64> = plans.0[0].hottest().take(room).collect();
         let mut gets = setting.gets().map_err(bad)?;

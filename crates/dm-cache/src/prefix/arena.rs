@@ -211,8 +211,8 @@ impl Arena {
         Some(self.free)
     }
 
-    /// Stores a packed image, in the place of its previous version if that has the same size. Returns `false` if the
-    /// arena would exceed `limit` bytes.
+    /// Stores a packed image, in the place of its previous version if that has the same size. Returns `false` if there
+    /// is no room for it within `limit` bytes, or if it is larger than a chunk can be.
     pub(super) fn put(&mut self, image: u32, bytes: &[u8], limit: u64) -> bool {
         let old = self.get(image).map(packed::bytes_of);
         if old == Some(bytes.len()) {

@@ -228,7 +228,7 @@ impl Since<'_> {
     }
 
     /// Caches an image as [`PrefixCache::admit`] does, with the operation's age. If two turns have passed since the
-    /// operation began, this does nothing.
+    /// operation began, this does nothing and returns `false`.
     pub fn admit(&self, key: &[u8], image: PrefixImage<impl Iterator<Item = SlotWord> + Clone>) -> bool {
         let cache = self.cache;
         cache.content.with_write(
@@ -307,7 +307,8 @@ impl PrefixCache {
     }
 
     /// Returns the deepest node on `key`'s path that [`PrefixCache::lookup`] would pass and whose branch is at most
-    /// `byte`, and the branch of its child in the key's slot, if the child is cached.
+    /// `byte`, and the branch of its child in the key's slot, if the child is cached. Returns `None` if there is no
+    /// such node, or, with a radix index, if the node's image has no slot for the key.
     pub fn over(&self, key: &[u8], byte: u8) -> Option<(PrefixHit, Option<u8>)> {
         self.content
             .with_read(|content| either!(content, index => index.over(&self.types, key, byte)))
@@ -334,7 +335,9 @@ impl PrefixCache {
     }
 
     /// Records that slot `index` of the node at `at`, on `key`'s path, now has the content `word`, which
-    /// points to a new node. Images below the slot are kept if the new node leads to their nodes.
+    /// points to a new node, and caches `image`, the image of the new node, if there is room. Images below the slot are
+    /// kept if the new node leads to their nodes. With a radix index, this does nothing if the node at `at` is not
+    /// cached.
     pub fn replace(
         &self,
         key: &[u8],
@@ -404,7 +407,7 @@ impl PrefixCache {
             .with_read(|content| content.bytes() >= content.images().budget() / 32 * 31)
     }
 
-    /// Returns the bytes of all its allocations, including slack.
+    /// Returns the bytes of the whole cache: this struct, and all its allocations, including slack.
     pub fn bytes(&self) -> u64 {
         self.content
             .with_read(|content| content.bytes() + content.outside() + size_of::<Self>() as u64)

@@ -229,7 +229,7 @@ fn among(eight: [u8; 8], partial: u8) -> Option<usize> {
 #[inline]
 fn position(bytes: &[u8], partial: u8, direct: bool) -> Result<usize, usize> {
     if direct {
-        // If all key bytes are present, no search is needed.
+        // If all key bytes up to this one are present, no search is needed.
         if bytes.get(usize::from(partial)) == Some(&partial) {
             return Ok(usize::from(partial));
         }
@@ -383,7 +383,8 @@ impl<'a> View<'a> {
         !self.is_wide() && self.len() < 255
     }
 
-    /// Writes the bytes of the same image, with room for `spare` more slots, to `out`.
+    /// Appends the bytes of the same image to `out`, with room for `spare` more slots, but for at most 255 in all. The
+    /// image must not be wide.
     pub(super) fn copy_with(&self, spare: usize, out: &mut Vec<u8>) {
         let (len, bytes) = (self.len(), self.bytes_at());
         let spare = spare.min(255 - len.min(255));

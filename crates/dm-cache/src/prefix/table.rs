@@ -118,7 +118,7 @@ impl Table {
             .find(|(_, view)| view.partial() == prefix)
     }
 
-    /// Returns the image with the longest of these prefixes that is valid.
+    /// Returns the first valid image with one of these prefixes, of which the longest comes first.
     fn longest<'p>(&self, prefixes: impl Iterator<Item = (&'p [u8], u64)>) -> Option<(u32, View<'_>)> {
         let valid = |&(image, _): &(u32, View<'_>)| self.images.arena.age(image) < EXPIRED;
         let mut found = prefixes.filter_map(|(prefix, hash)| self.find(prefix, hash).filter(valid));

@@ -158,7 +158,7 @@ impl Tree {
     }
 
     /// Returns the deepest valid image on `key`'s path whose branch is at most `byte`, and the branch of the image
-    /// below it, if there is one.
+    /// below it, if there is one. Returns `None` if there is no such image, or if it has no slot for the key.
     pub(super) fn over(&self, types: &NodeTypes, key: &[u8], byte: u8) -> Option<(PrefixHit, Option<u8>)> {
         let branch = |image| self.images.young(image).map(|view| view.branch());
         let way = self.walk_young(key, |_, image| branch(image).is_some_and(|branch| branch <= byte))?;
@@ -240,7 +240,7 @@ impl Tree {
         }
         let entry =
             known.and_then(|known| Some((known, self.images.unpack(types, self.images.view(known)?))));
-        // A node's branch never changes, so the image is of another incarnation, or damaged.
+        // A node's branch never changes. So if the branch differs, the image is of another incarnation, or damaged.
         let other =
             |entry: &Entry| entry.branch != image.header.branch() || entry.incarnation != image.incarnation;
         let Some((known, mut entry)) = entry.filter(|(_, entry)| !other(entry)) else {

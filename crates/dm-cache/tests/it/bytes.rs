@@ -1,4 +1,4 @@
-//! Compares the caches' own counts of bytes with an allocator that counts.
+//! Compares the caches' own counts of bytes with an allocator that counts, and checks the bytes per key.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on stops")]
 
 use core::cell::Cell;
@@ -68,7 +68,8 @@ fn offer<K: dm_cache::CacheKey>(
     })
 }
 
-/// Adds a child to the image that covers `low`, at some key above `low`. Returns whether there was a place for it.
+/// Adds a child to the level-1 image that covers `key(low)`, with this key as its separator. Returns whether the cache
+/// has added it.
 fn grow<K: dm_cache::CacheKey>(cache: &IndexCache<K>, low: u64, key: impl Fn(u64) -> K) -> bool {
     let Some(hit) = cache.lookup_at(1, &key(low)) else {
         return false;
@@ -88,7 +89,7 @@ fn grow<K: dm_cache::CacheKey>(cache: &IndexCache<K>, low: u64, key: impl Fn(u64
 }
 
 /// Runs random admissions (new, replacing, trimming), additions, invalidations and clears. After each of them, the
-/// cache's count of bytes must be that of the allocator.
+/// cache's count of bytes must be that of the allocator. Returns the largest count.
 fn every_byte_is_counted<K: dm_cache::CacheKey>(budget: u64, key: impl Fn(u64) -> K + Copy) -> u64 {
     let (mut rng, mut evicted, mut added, mut top, mut len) = (1, 0, 0, 0, 0);
     let before = LIVE.get();
@@ -122,7 +123,8 @@ fn every_byte_is_counted<K: dm_cache::CacheKey>(budget: u64, key: impl Fn(u64) -
     top
 }
 
-/// Runs random admissions, learnt slots and removals of nodes below one root. The count must agree after each one.
+/// Admits and removes random nodes below one root, and learns random slots. After each step, the cache's count of bytes
+/// must be that of the allocator.
 fn every_byte_of_images_is_counted(index: PrefixIndex, budget: u64) {
     let root: Vec<SlotWord> = (0..=255).map(|p| inner(p, 100 + u64::from(p), 2)).collect();
     let (mut rng, mut top) = (1, 0);

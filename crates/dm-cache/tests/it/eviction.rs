@@ -47,8 +47,8 @@ fn hit_rate(cache: &IndexCache<u64>, (base, step): (u64, u64), nodes: impl Itera
     f64::from(hits) / f64::from(all)
 }
 
-/// Returns a sequence of accesses to `nodes` nodes. Nine of ten accesses go to an eighth of the nodes. The cache has
-/// room for a quarter of the nodes.
+/// Returns a sequence of accesses to `nodes` nodes. Nine of ten accesses go to an eighth of the nodes, and the others
+/// to any node. The cache has room for a quarter of the nodes.
 fn skewed(nodes: u64, times: u64) -> impl Iterator<Item = u64> {
     let mut state = 7u64;
     (0..times).map(move |_| {
@@ -67,7 +67,7 @@ fn images_in_use_stay_for_any_distribution_of_keys() {
         let cache = IndexCache::new(bytes_of(nodes / 4));
         hit_rate(&cache, keys, skewed(nodes, 8 * nodes));
         let hits = hit_rate(&cache, keys, skewed(nodes, 20 * nodes));
-        // The best possible rate is 0.92. A cache that evicts at random gets at most 0.84.
+        // The best possible rate is about 0.92.
         assert!(
             dm_sync::SMALL_WORLD || hits > 0.86,
             "{hits:.3} of lookups hit, keys {keys:?}"

@@ -1,4 +1,5 @@
-//! Tests of the caches against models, and against an allocator that counts.
+//! Tests of the caches: against models and published flaws, against an allocator that counts, under eviction, and with
+//! several threads.
 #![cfg(not(dm_loom))]
 
 mod bytes;

@@ -129,8 +129,9 @@ enum Op {
     /// Reports the hit that was this many hits ago as stale. It may have been reported before.
     Invalidate(usize),
     Look(u64, usize),
-    /// Adds this child to the node that was offered this many nodes ago, at this distance above the node's low. The
-    /// last two numbers are added to the incarnation and to the number of entries, to make them wrong.
+    /// Adds this child to the node that was offered or grown this many nodes ago, at this distance above the node's
+    /// low. The last two numbers are added to the incarnation and to the number of entries. Unless they are 0, they
+    /// make these wrong.
     Add(usize, u64, RemotePtr, u32, usize),
     Clear,
 }
@@ -236,7 +237,7 @@ fn play(ops: Vec<Op>, budget: u64) {
                 let (mut addition, _) = grown(&node, separator, child);
                 addition.incarnation += wrong;
                 addition.entries += more;
-                // `add` finds the image by everything except its entries.
+                // `add` identifies the image by everything except its entries, of which only the number counts.
                 let place = model.iter().position(|other: &Node| {
                     let same = (other.at, other.level, other.low, other.high);
                     same == (addition.at, addition.level, addition.low, addition.high)
@@ -391,7 +392,7 @@ fn a_large_directory_grows_and_shrinks() {
         assert!(cache.lookup(&(i * 10)).is_none());
         assert_eq!(cache.len() as u64, count - gone as u64 - 1);
     }
-    // Only the slots remain, for later images. The pages of the directory are freed.
+    // The slots remain for later images, but the pages of the directory are freed.
     assert!(cache.is_empty() && cache.bytes() < full);
     assert_eq!(
         cache.fingerprint(),

@@ -1,4 +1,4 @@
-//! Tests of the prefix cache: its answers, its evictions, and its exact count of bytes.
+//! Tests of the prefix cache: its answers, its evictions, and its size.
 
 use dm_cache::{Apart, PrefixCache, PrefixHit, PrefixImage};
 use dm_layout::{Find, NodeTypes, RadixHeader, SlotWord};
@@ -302,7 +302,7 @@ fn dense_keys_take_little_more_than_their_slots() {
 }
 
 /// The nodes are those of a tree of 10 million uniform random keys, with 153 keys below each node of the third level.
-/// Some slots of such a node lead to a leaf, some lead to a node with two or three keys, and some are empty.
+/// Some slots of such a node lead to a leaf, some lead to a node with two or more keys, and some are empty.
 #[test]
 fn random_keys_take_little_more_than_their_slots() {
     const NODES: u64 = 96;
@@ -349,7 +349,7 @@ fn random_keys_take_little_more_than_their_slots() {
     }
     let per_key = cache.bytes() as f64 / (NODES * KEYS) as f64;
     assert!((9.0..=13.6).contains(&per_key), "{per_key} bytes a key");
-    // The nodes with two or three keys are cached too.
+    // The nodes with two or more keys are cached too.
     assert!(cache.nodes() > 30 * NODES as usize);
 }
 
@@ -376,7 +376,8 @@ fn the_cache_agrees_with_the_tree() {
             let key = |second: u8| [first, second, 0, 0];
             match random(6) {
                 0 => {
-                    // The node is cached, or replaced by a larger copy.
+                    // A node is added, or replaced by a copy without the removed slots. Its image is offered to the
+                    // cache.
                     next += 10;
                     let mut words = nodes.remove(&first).map_or(Vec::new(), |(_, words)| words);
                     words.retain(|w| w.has_child());

@@ -1,4 +1,4 @@
-//! Tests readers that run concurrently with writers: a reader gets only children that some image had for its key.
+//! Tests readers that run concurrently with a writer: a reader gets only children that some image had for its key.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on stops")]
 
 use dm_cache::{IndexCache, NodeImage};

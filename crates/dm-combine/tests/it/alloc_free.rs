@@ -19,7 +19,7 @@ struct Counting;
 // SAFETY: every call is passed on to the system's allocator unchanged; counting touches a plain thread-local.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // A thread that is ending has no counter any more.
+        // A thread that is ending may have no counter any more.
         let _ = COUNT.try_with(|count| count.set(count.get() + 1));
         // SAFETY: the caller's promises about `layout` are passed on.
         unsafe { System.alloc(layout) }

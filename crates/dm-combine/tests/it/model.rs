@@ -16,7 +16,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 const CLIENTS: usize = 5;
 const KEYS: u64 = 2;
 
-/// One move of a schedule. Numbers are taken modulo the number of choices.
+/// One move of a schedule. The numbers of calls are taken modulo the number of possible calls.
 #[derive(Clone, Copy, Debug)]
 enum Move {
     /// An idle client begins an operation of this kind.
@@ -27,7 +27,7 @@ enum Move {
     Effect(usize),
     /// A call that has taken effect answers.
     Reply(usize),
-    /// A call answers with an error, and may take effect later.
+    /// A call answers with an error. It may have taken effect, or may do so later.
     Fail(usize),
     /// A client's operation is dropped.
     Drop(usize),
@@ -215,7 +215,8 @@ fn rdwc(flaws: RdwcFlaws) -> Rdwc {
     }
 }
 
-/// Runs random schedules until one fails. Every run of the test has the same schedules.
+/// Runs up to `cases` random schedules, and stops at the first that fails. Every run of the test has the same
+/// schedules. Returns the numbers of delegated and combined operations of all of them.
 fn search(rdwc: &Rdwc, cases: u32) -> Result<(u64, u64), String> {
     let config = Config {
         cases,

@@ -14,7 +14,7 @@ const REPLACED: Answered = Answered::Applied(Applied::Replaced);
 const INSERTED: Answered = Answered::Applied(Applied::Inserted);
 const ABSENT: Answered = Answered::Applied(Applied::Absent);
 
-/// Runs `test` with four clients of a compute node that has one lock.
+/// Runs `test` with four clients of a compute node that has one lock for gets and one for writes.
 fn with_clients(test: impl FnOnce([&Client<'_>; 4], &Gate)) {
     let world = Loopback::builder().build().expect("the world is built");
     let v = [0; 4].map(|cn| world.connect(cn).expect("the client connects"));

@@ -92,7 +92,8 @@ impl Caller {
         (said.map(|body| Message::decode(&body).unwrap()), end)
     }
 
-    /// Greets the node, whose address is `to` for the client. Returns the node's last message.
+    /// Greets the node, whose address is `to` for the client. Returns the node's last message, and the reason if the
+    /// dialogue ends.
     fn greet(&mut self, secret: Option<&Secret>, to: Address, port: &Port) -> (Option<Message>, Option<End>) {
         let ours = [9; 32];
         let hello = Message::Hello {
@@ -125,7 +126,8 @@ impl Caller {
         (said, end)
     }
 
-    /// Sends a message with its authentication code. Returns the answer, and the reason if the dialogue ends.
+    /// Sends a message, with its authentication code if the peer has greeted. Returns the answer, and the reason if the
+    /// dialogue ends.
     fn call(&mut self, message: &Message) -> (Option<Message>, Option<End>) {
         self.call_bytes(&message.encode())
     }
@@ -273,7 +275,8 @@ fn a_fence_that_the_client_has_not_sent_is_not_obeyed() {
         request: Request::Enlist { group: 7 },
     };
     assert_eq!(victim.call(&enlist).0, Some(Message::Answer(Answer::Done)));
-    // Injected messages without a code, with a made-up code, and with the code of another session.
+    // Three messages are injected: one without a code, one with a made-up code, and one with the code of another
+    // session.
     let (mut foreign, _) = greet();
     for how in 0..3 {
         let (mut caller, client) = greet();
@@ -289,7 +292,7 @@ fn a_fence_that_the_client_has_not_sent_is_not_obeyed() {
             "{end:?}"
         );
     }
-    // A replayed message.
+    // A message is replayed.
     let (mut caller, client) = greet();
     let session = caller.session.as_mut().unwrap();
     let sent = session.seal(&fence(client, 8).encode());
@@ -302,7 +305,8 @@ fn a_fence_that_the_client_has_not_sent_is_not_obeyed() {
     assert!(desk.fabric.state.with(|(_, shut)| shut.is_empty()));
 }
 
-/// Messages with small numbers, so that they collide. Peers cannot guess tokens, except those of other givers.
+/// Draws messages with small numbers, so that they collide. Their tokens may fit the ids of other givers, but not the
+/// ids of this node, whose tokens are random.
 fn said() -> impl Strategy<Value = Message> {
     let id = 0..6_u16;
     let identity =

@@ -46,7 +46,8 @@ impl Random {
         (0..count).map(|_| self.next() as u8).collect()
     }
 
-    /// Changes a frame: flips bits, removes or inserts bytes, changes the length, cuts the frame, or doubles it.
+    /// Changes a frame: flips bits, removes or inserts bytes, cuts the frame, or doubles it. A change may be in the
+    /// frame's length.
     fn change(&mut self, frame: &mut Vec<u8>) {
         for _ in 0..=self.below(3) {
             let at = self.below(frame.len().max(1)).min(frame.len().saturating_sub(1));
@@ -122,7 +123,8 @@ impl Crowd<'_> {
             random.change(&mut bytes);
             raw.stream.write_all(&bytes)?;
             self.changed.fetch_add(1, Relaxed);
-            // Most connections stay open until the node ends them.
+            // Most connections are closed at once. One in a hundred first reads until the node ends it or is silent for
+            // 50 ms.
             if random.below(100) == 0 {
                 raw.stream.set_read_timeout(Some(Duration::from_millis(50)))?;
                 raw.is_ended();
@@ -205,7 +207,7 @@ impl Crowd<'_> {
         });
     }
 
-    /// Uses the secret to send all kinds of requests, as fast as possible and on behalf of any client.
+    /// Uses the secret to send nearly all kinds of requests, as fast as possible and on behalf of any client.
     fn misuses(&self, seed: u64) {
         let any = any_message(self.honest);
         self.repeat(seed, |random, _| {

@@ -230,7 +230,7 @@ fn explore(out: &mut impl Write, plan: &Plan, asked: &Explore, json: bool) -> io
     let (mut all, mut told) = (Vec::new(), false);
     let brief = plan.cases.len() > LISTED_MAX;
     for (number, case) in &plan.cases {
-        // Only the first counterexample is shortened. Without `--json`, later ones are only counted.
+        // Only the first counterexample is shortened. Without `--json`, later ones are not shown.
         let search = if told {
             search(asked).unshortened()
         } else {
@@ -264,7 +264,8 @@ fn explore(out: &mut impl Write, plan: &Plan, asked: &Explore, json: bool) -> io
 }
 
 /// Returns 1 if a case gave another result than the registry states; with `crash`, returns 1 if a case has a
-/// counterexample. Otherwise returns 2 if a search was cut short or only sampled, and 0 if none was.
+/// counterexample. Otherwise returns 2 if a search was cut short, or only sampled runs and found nothing; returns 0 if
+/// every search reached an answer.
 fn status(all: &[Ran], crash: bool) -> ExitCode {
     let found = |r: &Ran| r.verdict.counterexample().is_some();
     let unexpected = |r: &Ran| {

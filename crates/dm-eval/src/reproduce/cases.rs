@@ -167,7 +167,7 @@ impl Case {
     /// Returns the point that measures the case, if the case has a tree.
     ///
     /// # Errors
-    /// Returns [`RunError`] if no index has this series, or if the setup is incomplete.
+    /// Returns [`RunError`] if no index has this series, or if the setup is incomplete or does not suit the index.
     fn point(&self, registry: &Registry) -> Result<Option<Point>, RunError> {
         match self.kind {
             RunKind::Tree => tree::point(registry, &self.series, &self.setup, self.seed).map(Some),
@@ -178,7 +178,7 @@ impl Case {
     /// Runs a case without a tree.
     ///
     /// # Errors
-    /// Returns [`RunError`] if the testbed cannot be built or a verb fails.
+    /// Returns [`RunError`] if the case has a tree, or if the run fails.
     fn without_tree(&self) -> Result<Figures, RunError> {
         match self.kind {
             RunKind::Tree => Err(RunError::Bad("a tree was not measured".to_owned())),
@@ -207,7 +207,8 @@ impl Case {
 }
 
 /// The results of the runs so far, by key. Figures share points, so a result may be used several times. With a file,
-/// results of earlier processes are used too, so a run that was stopped continues with its first missing point.
+/// results of earlier processes are used too, so a run that was stopped continues with its missing points. Results of
+/// another commit are not used.
 #[derive(Debug, Default)]
 pub(crate) struct Memory(Mutex<Known>);
 
@@ -231,7 +232,7 @@ impl Memory {
     /// Opens the file of results in `directory`, and takes over the results of the program of this commit.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read or opened.
+    /// Returns an error if the directory cannot be created, or if the file cannot be read, opened or written.
     pub(crate) fn open(directory: &Path, commit: &str) -> io::Result<Self> {
         fs::create_dir_all(directory)?;
         let path = directory.join("points.jsonl");
@@ -333,7 +334,8 @@ impl Events<Figures> for Left<'_> {
     }
 }
 
-/// Runs all of `cases`, as many in parallel as cores and memory allow, and returns their results in order.
+/// Runs those of `cases` whose results `memory` does not have, as many in parallel as cores and memory allow. Returns
+/// the results of all cases in order.
 ///
 /// # Errors
 /// Returns an error with the name of the first case that failed.

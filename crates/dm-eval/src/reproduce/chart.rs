@@ -1,4 +1,4 @@
-//! The charts of an experiment: bars of series, lines over a dial or against the throughput, and cumulative
+//! The charts of an experiment: bars of series, lines over a dial or against another metric, and cumulative
 //! distributions. If the paper's text gives numbers, they are drawn as hollow marks beside ours.
 
 use dm_bench::Registry;
@@ -139,7 +139,7 @@ impl Drawing<'_> {
         Spread::of(&figures)
     }
 
-    /// Returns a point of a series over the dial.
+    /// Returns a point of a series, at horizontal position `x`.
     fn datum(&self, x: f64, metric: Metric, series: &str, at: Option<f64>) -> Option<Datum> {
         let spread = self.spread(metric, series, at)?;
         let busiest = self.at(series, at).find_map(|s| s.figures.busiest.clone());

@@ -80,7 +80,7 @@ pub(crate) struct Panel {
     /// The parameter that varies, or `None` if nothing does.
     pub(crate) over: Option<Over>,
     pub(crate) series: Vec<String>,
-    /// Series that the paper does not have: they are drawn and listed, but never graded.
+    /// Series that the paper's figure does not have. The charts mark them.
     #[serde(default)]
     pub(crate) extra: Vec<String>,
     #[serde(rename = "chart", default)]
@@ -155,7 +155,7 @@ pub(crate) struct Claim {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
-    /// The paper's text or a table gives the number, so it is graded.
+    /// The paper's text or a table gives the number, sometimes with the help of a plot (`reading_error`). It is graded.
     #[default]
     Graded,
     /// The paper gives only an order or a trend.

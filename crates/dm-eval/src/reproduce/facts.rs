@@ -47,7 +47,7 @@ pub(crate) fn of(experiment: &Experiment, effort: Effort) -> Vec<String> {
     facts
 }
 
-/// Describes the setup of a panel, with all values of its dial.
+/// Describes the setup of a panel, with all values of its dial and with the settings of single series.
 fn of_panel(experiment: &Experiment, panel: &Panel, effort: Effort) -> Option<Vec<String>> {
     let at = panel.places().next().flatten();
     let dial = panel.over.as_ref().map(|over| &over.dial);
@@ -177,8 +177,9 @@ fn of_leaves(r: &Resolved, dial: Option<&Dial>) -> Vec<String> {
     facts
 }
 
-/// Returns the distribution. For Zipf's law over more ranks than keys, also the number of ranks and, unless the
-/// exponent varies, the share of the hottest key.
+/// Returns the distribution. If Zipf's exponent varies, the text has the number of ranks instead of the exponent.
+/// Otherwise, for Zipf's law over more ranks than loaded keys, it also has the number of ranks and the share of the
+/// hottest key.
 fn skew(r: &Resolved, dial: Option<&Dial>) -> String {
     match r.distribution {
         Distribution::Uniform => "uniform".to_owned(),

@@ -312,8 +312,8 @@ fn judge_figure(claim: &Claim, model: Option<Spread>, points: &Points, quotient:
         let note = format!("Fitted: this number determines {}.", claim.fitted.join(" and "));
         return Judged::noted(Grade::NotGraded, note);
     }
-    // If the quotient is exactly 1 with every seed, both points are the same point, because two different series never
-    // agree to the last bit.
+    // If the quotient is exactly 1 with every seed, the two points count as the same point, because figures of
+    // different points hardly ever agree to the last bit.
     if quotient && (model.low, model.high) == (1.0, 1.0) {
         return Judged::noted(
             Grade::NotGraded,
@@ -520,7 +520,7 @@ impl Reading<'_> {
             .here(series, at)
             .map(|sample| sample.figures.metrics.get(&metric).copied());
         let figures: Vec<f64> = figures.collect::<Option<_>>()?;
-        // A division by zero gives no result.
+        // A figure that is not finite, for example after a division by zero, counts as missing.
         Spread::of(&figures)
             .map(|spread| spread.mean)
             .filter(|figure| figure.is_finite())

@@ -65,8 +65,8 @@ impl LeafKind {
         found.map_or("", |(.., title)| title)
     }
 
-    /// Makes an empty hash table of about `entries` entries, of which a lookup reads `read`. Returns `None` if the leaf
-    /// is no hash table.
+    /// Makes an empty hash table of about `entries` entries, of which a lookup reads at least `read`. Returns `None` if
+    /// the leaf is no hash table, and an error if such a table cannot be made.
     fn table(self, entries: usize, read: usize) -> Result<Option<Box<dyn Table>>, String> {
         let bucket = |choices: usize| match read > 0 && read.is_multiple_of(choices) {
             true => Ok(read / choices),
@@ -148,7 +148,8 @@ fn neighbourhood(setup: &Resolved) -> usize {
 /// Runs the kind of leaf named `series`: counts its bytes, and fills as many tables as the setup has operations.
 ///
 /// # Errors
-/// Returns [`RunError`] if there is no such leaf, if it cannot have the sizes of the setup, or if a table loses a key.
+/// Returns [`RunError`] if there is no such leaf, if the setup has no number of entries, if the leaf cannot have the
+/// sizes of the setup, or if a table loses a key.
 pub(crate) fn run(series: &str, setup: &Resolved, seed: u64) -> Result<Figures, RunError> {
     let kind: LeafKind = series.parse().map_err(RunError::Bad)?;
     let entries = setup

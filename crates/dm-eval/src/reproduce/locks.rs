@@ -128,7 +128,8 @@ struct Seen {
 /// Runs the kind of locking named `series`.
 ///
 /// # Errors
-/// Returns [`RunError`] if there is no such kind of locking, or if a lock fails.
+/// Returns [`RunError`] if there is no such kind of locking, if the testbed or the workload cannot be built, or if a
+/// lock fails or is never released.
 pub(crate) fn run(series: &str, setup: &Resolved, seed: u64) -> Result<Figures, RunError> {
     let bad = |e: &dyn std::fmt::Display| RunError::Bad(e.to_string());
     let way: LockWay = series.parse().map_err(|e: String| bad(&e))?;

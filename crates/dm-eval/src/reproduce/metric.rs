@@ -43,7 +43,8 @@ metrics! {
     Delegated, "gets delegated", "%";
     /// Share of operations that another client's write superseded.
     Combined, "writes combined", "%";
-    /// Share of gets that read a single entry at the place where their compute node expected it.
+    /// Share of gets, apart from delegated ones, that read a single entry at the place where their compute node
+    /// expected it.
     Speculated, "gets that speculate", "%";
     /// Share of these speculations that were right.
     SpeculatedRight, "speculations that are right", "%";

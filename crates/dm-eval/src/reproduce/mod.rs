@@ -87,11 +87,11 @@ pub struct Reproduce {
     pub evidence: Option<PathBuf>,
 }
 
-/// Lists the experiments, or runs those that are named.
+/// Lists the experiments, or runs those that are named. Returns `true` unless it fails.
 ///
 /// # Errors
-/// Returns an error if there is no such experiment, if a file is not a valid experiment, if a run fails, or if a file
-/// cannot be read or written.
+/// Returns an error if there is no such experiment, panel or series, if a file is not a valid experiment, if a run
+/// fails, if a page is requested but there is no record, or if a file cannot be read or written.
 pub fn perform(asked: &Reproduce, output: &Output, registry: &Registry) -> io::Result<bool> {
     let mut all = experiment::all().map_err(io::Error::other)?;
     if asked.list || (asked.names.is_empty() && !asked.page && asked.evidence.is_none()) {
@@ -185,7 +185,8 @@ fn is_repeatable(commit: &str) -> bool {
     commit.chars().all(|letter| letter.is_ascii_hexdigit())
 }
 
-/// Returns the experiments with a record in `directory`, each with only its panels that were run.
+/// Returns the experiments with a record in `directory`, each with only its panels that were run. Returns an error if
+/// there is no record.
 fn runs(all: &[Experiment], directory: &Path) -> io::Result<Vec<(Experiment, Record)>> {
     let mut runs = Vec::new();
     for experiment in all {
@@ -228,7 +229,7 @@ fn choose(all: &[Experiment], names: &[String]) -> io::Result<Vec<Experiment>> {
     names.iter().map(find).collect()
 }
 
-/// Returns a line for every figure and table of the papers.
+/// Returns a line for every figure and table of the papers, and one for all experiments together.
 fn listing(all: &[Experiment]) -> String {
     let mut text = String::new();
     for figure in catalogue::all() {
@@ -247,7 +248,8 @@ fn listing(all: &[Experiment]) -> String {
     text + &format!("{:<16} all {} experiments\n", "all", all.len())
 }
 
-/// Runs the selected panels. The other panels are taken from `earlier`, if the same program ran it in the same way.
+/// Runs the selected panels. The results of the other panels are taken from `earlier`, if the same program ran them in
+/// the same way.
 fn run(
     experiment: &Experiment,
     asked: &Reproduce,

@@ -132,7 +132,7 @@ fn redundant(log: &[Done]) -> f64 {
 /// next. The setup's keys are the blocks.
 ///
 /// # Errors
-/// Returns [`RunError`] if there is no such access, or if a verb fails.
+/// Returns [`RunError`] if there is no such access, if the testbed or the workload cannot be built, or if a verb fails.
 pub(crate) fn run(series: &str, setup: &Resolved, seed: u64) -> Result<Figures, RunError> {
     let bad = |e: &dyn std::fmt::Display| RunError::Bad(e.to_string());
     let access: Access = series.parse().map_err(|e: String| bad(&e))?;

@@ -119,12 +119,12 @@ pub(crate) fn too_slow(factor: f64, slow: &Point, other: Option<&Point>) -> Reas
     not_understood(&[Some(slow), other])
 }
 
-/// Explains a latency that would have to be `factor` times as low. `slow` is the point whose operations take too long;
+/// Explains a latency that would have to be divided by `factor`. `slow` is the point whose operations take too long;
 /// `other` is the other point of the quotient.
 ///
 /// A client begins its next operation when the last one has ended, so the mean latency times the throughput is the
 /// number of clients. If nearly all operations wait in one queue, the median falls only with the mean; the 99th
-/// percentile cannot fall below the mean.
+/// percentile hardly ever falls below the mean.
 pub(crate) fn too_late(metric: Metric, factor: f64, slow: &Point, other: Option<&Point>) -> Reason {
     let (p50, p99) = (slow.get(Metric::P50), slow.get(Metric::P99));
     let explained = match metric {
@@ -183,7 +183,8 @@ pub(crate) fn without_key(model: f64, paper: f64, unit: f64, point: &Point) -> R
     not_understood(&[Some(point)])
 }
 
-/// Returns a text if the point's busiest resource allows less than `factor` times its throughput.
+/// Returns a text if the point's busiest resource is busy nearly all the time, and allows less than `factor` times the
+/// point's throughput.
 fn bound_too_low(factor: f64, slow: &Point) -> Option<String> {
     let share = slow.bound().filter(|share| share * factor > 100.0)?;
     Some(format!(
@@ -253,7 +254,8 @@ mod tests {
         }
     }
 
-    /// A bound does not explain the median of a latency with a long tail. Half-empty leaves do not explain memory.
+    /// A bound does not explain the median of a latency with a long tail. Half-full leaves explain memory only if their
+    /// entries need more than the paper's number and nearly all of the model's.
     #[test]
     fn only_one_queue_explains_a_median_and_only_entries_explain_memory() {
         let with = |p50: f64, p99: f64| {
@@ -272,7 +274,7 @@ mod tests {
         );
         assert!(!too_late(Metric::P50, 1.4, &with(10.0, 90.0), None).understood);
         assert!(!too_late(Metric::P50, 1.01, &with(10.0, 20.0), None).understood);
-        // 40 clients and 4 Mops: a mean of 10 µs, or 9.8 at the bound.
+        // With 40 clients and 4 Mops, the mean is 10 µs, or 9.8 µs at the bound.
         let tail = too_late(Metric::P99, 3.0, &with(8.0, 29.0), None);
         assert!(
             tail.understood && tail.text.contains("at least 9.80 µs"),

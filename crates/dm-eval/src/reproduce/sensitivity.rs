@@ -14,7 +14,7 @@ use super::grade::{Grade, Outcome, grade};
 /// The factors by which constants are varied.
 const STEPS: [f64; 2] = [0.8, 1.2];
 
-/// A graded figure of a run with one constant varied.
+/// The figure of a claim of [`Kind::Graded`] in a run with one constant varied.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Turn {
     pub(crate) constant: String,
@@ -117,7 +117,7 @@ pub(crate) fn leave_out(
     Ok(outcomes.into_iter().filter_map(left_out).collect())
 }
 
-/// Runs the points of the graded claims with one seed, once for each constant and factor.
+/// Runs the points of the graded claims with one seed: once unchanged, and once for each constant and factor.
 ///
 /// # Errors
 /// Returns an error if a run fails.

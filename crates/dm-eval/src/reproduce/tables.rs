@@ -226,7 +226,7 @@ pub(crate) struct HopscotchLeaf {
 const VALUE: [u8; 8] = [1; 8];
 
 impl HopscotchLeaf {
-    /// Makes an empty leaf. A lookup reads `neighbourhood` entries.
+    /// Makes an empty leaf. A lookup reads `neighbourhood` entries, and sometimes one more.
     ///
     /// # Errors
     /// Returns a message if a leaf cannot have these numbers of entries.

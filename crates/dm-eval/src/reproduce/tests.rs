@@ -369,7 +369,7 @@ fn experiments_without_fits_are_counted_and_have_a_column() {
     }
 }
 
-/// Every claim about leaves and about READs gets a figure, at the point that it names.
+/// Runs experiments about leaves and about READs. Each of their claims gets a figure.
 #[test]
 fn leaves_and_reads_run_from_file_to_claims() {
     for name in ["smart-table-2", "chime-19-load", "smart-5cd"] {

@@ -145,7 +145,7 @@ pub(crate) fn figures(point: &Point, m: &Measured) -> Result<Figures, RunError> 
         ]);
     }
     Ok(Figures {
-        // Leave out figures without a finite value, such as a share of no operations.
+        // Leave out figures without a finite value, such as the bound of a resource that was never busy.
         metrics: metrics
             .into_iter()
             .filter(|(_, figure)| figure.is_finite())

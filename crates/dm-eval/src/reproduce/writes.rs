@@ -39,7 +39,7 @@ const PLACES: u64 = 16_000;
 /// Runs the direction named `series`: each client posts a WRITE, awaits it, and posts the next.
 ///
 /// # Errors
-/// Returns [`RunError`] if there is no such direction, or if a WRITE fails.
+/// Returns [`RunError`] if there is no such direction, if the testbed cannot be built, or if a WRITE fails.
 pub(crate) fn run(series: &str, setup: &Resolved, seed: u64) -> Result<Figures, RunError> {
     let bad = |e: &dyn std::fmt::Display| RunError::Bad(e.to_string());
     let direction: Direction = series.parse().map_err(|e: String| bad(&e))?;

@@ -78,7 +78,8 @@ pub(crate) struct Seen {
     pub(crate) content: u64,
 }
 
-/// A chain that is being built, is in flight, or is done but not yet returned.
+/// A chain that is being built, is in flight, or is done but not yet returned; or the unfinished requests of a chain
+/// that are late.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Chain {
     pub(crate) node: u16,
@@ -95,7 +96,7 @@ pub(crate) struct Chain {
     pub(crate) closed: bool,
     pub(crate) observed: bool,
     pub(crate) awaited: bool,
-    /// The error with which the chain ends after its earlier requests have taken effect.
+    /// The error with which the chain ends. If a request was refused, the requests before it take effect first.
     pub(crate) error: Option<VerbError>,
     /// A hash of all requests.
     pub(crate) content: Fp,

@@ -66,7 +66,7 @@ pub(crate) struct ClientState {
     /// their doorbells.
     pub(crate) late: Vec<u16>,
     /// A bit for each memory node from which the client may stay cut off: a queue pair to this memory node has failed,
-    /// no later request of the client has taken effect there, and the knobs allow another failure.
+    /// the knobs allowed another failure then, and no later request of the client has taken effect there.
     pub(crate) down: u8,
     pub(crate) awaiting: Vec<u16>,
     /// Chains to which the client has a handle, in the order in which they were opened.
@@ -89,7 +89,8 @@ pub(crate) struct ClientState {
     /// client's own polls made there and did not undo.
     pub(crate) looks: u32,
     pub(crate) changed: Fp,
-    /// The values of `looks` and `changed` at the end of the last pause outside a retry loop.
+    /// The values of `looks` and `changed` at the end of the last pause that followed no rewind, or at the last call of
+    /// `forget`.
     pub(crate) looks_before: u32,
     pub(crate) changed_before: Fp,
     /// The value of `changed` at the beginning of the attempt before the current pause. If that attempt changed shared

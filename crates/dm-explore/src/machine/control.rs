@@ -9,10 +9,10 @@ use super::client::Status;
 use super::tape::Call;
 use crate::fp::Fp;
 
-/// The duration of a lease. Only a model with a clock measures it; otherwise `Env::elapsed` may return either result.
+/// The duration of a lease. It is measured only with `Elapsed::Clock`.
 const LEASE: Nanos = Nanos::from_millis(10);
 
-/// Node numbers from here on stand for clients: a request to such a node asks whether the client has crashed.
+/// Node numbers from here on stand for clients: a `Describe` of such a node asks whether the client has crashed.
 pub(crate) const DETECTOR: u16 = 1 << 15;
 
 impl Machine {

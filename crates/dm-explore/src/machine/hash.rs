@@ -1,4 +1,5 @@
-//! The fingerprint of a state: it covers memory, queues, and for each client a hash of what it has observed.
+//! The fingerprint of a state. It covers memory, queues, the shared state of compute nodes, recorded operations, ghost
+//! variables, and for each client a hash of what it has observed.
 
 use super::Machine;
 use super::chain::{Chain, error_hash};
@@ -51,7 +52,8 @@ impl Machine {
         }
     }
 
-    /// Returns the hash of everything that determines what client `c` can do.
+    /// Returns the hash of the state of client `c`. Together with memory and the shared state of the compute node, this
+    /// state determines what the client can do.
     pub(super) fn client_hash(&self, c: usize) -> Fp {
         self.clients[c].hash(|client| self.hash_client(c, client))
     }

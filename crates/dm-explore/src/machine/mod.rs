@@ -43,7 +43,7 @@ pub(crate) enum Then {
 }
 
 impl Then {
-    /// Returns the client that must be polled or dropped.
+    /// Returns the client that must be started, polled or dropped.
     pub(crate) fn client(self) -> Option<u8> {
         match self {
             Self::Nothing => None,
@@ -83,7 +83,8 @@ pub(crate) struct Machine {
     allocated: Shared<Vec<u64>>,
     kept_allocated: Shared<Vec<u64>>,
     pub(crate) chunk_align: u64,
-    /// The numbers of crashes, cancellations and failed queue pairs so far.
+    /// The numbers of crashes, cancellations and failures of queue pairs so far. A client that stays cut off counts as
+    /// another failure.
     faults: (u8, u8, u8),
     /// Sections, and how often a client that waits for one may be overtaken.
     pub(crate) bypass: Vec<(&'static str, u32)>,
@@ -381,7 +382,8 @@ impl Machine {
         self.faults.2 > 0
     }
 
-    /// Frees the chains whose results no client will use any more.
+    /// Frees the chains of client `c` that are done and closed. Their first error becomes the client's deferred error,
+    /// unless it already has one.
     fn sweep(&mut self, c: u8) {
         let client = &mut *self.clients[usize::from(c)];
         let mut live = core::mem::take(&mut client.live);
@@ -480,7 +482,7 @@ impl Machine {
         self.note_told(woke);
     }
 
-    /// Records an action of client `c` that others may see. `what` identifies the action.
+    /// Records an action of client `c` that others may see. `what` is a hash of the action, or a number for its kind.
     pub(crate) fn act(&mut self, c: u8, what: u64) {
         let client = &mut self.clients[usize::from(c)];
         client.acts += 1;

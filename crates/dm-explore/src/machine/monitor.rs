@@ -156,7 +156,7 @@ impl Machine {
         }
     }
 
-    /// Records that `c` waits for a section. Does nothing if the model has no bound on overtaking, because the record
+    /// Records that `c` waits for a section, if the model bounds overtaking for this section. Otherwise, the record
     /// would only add states.
     pub(crate) fn wait_for(&mut self, c: u8, name: &'static str) {
         self.note_sections();
@@ -168,7 +168,8 @@ impl Machine {
         }
     }
 
-    /// Records that `by` enters a section. So `by` no longer waits, and overtakes all clients that wait.
+    /// Records that `by` enters a section, if the model bounds overtaking for this section. So `by` no longer waits for
+    /// it, and overtakes all running clients that do.
     fn overtake(&mut self, by: u8, name: &'static str) {
         let Some(&(_, limit)) = self.bypass.iter().find(|b| b.0 == name) else {
             return;

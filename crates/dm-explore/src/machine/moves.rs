@@ -42,7 +42,7 @@ pub(super) struct Input {
 #[derive(Debug)]
 pub(super) struct Recording {
     effects: Vec<Effect>,
-    /// A hash of the state that the client's compute node shared before the step.
+    /// A hash of the shared state of the client's compute node before the step.
     node: Fp,
     /// Whether the client accessed that state.
     looked: bool,
@@ -75,8 +75,8 @@ pub(crate) struct Moves {
 }
 
 /// The number of client states for which there is always room. There is room for one more for every `STATES_PER_CLIENT`
-/// states that the thread has found. A client state takes 1 to 2 KB. So client states take at most about 50 MB in each
-/// thread, and 16 to 32 bytes more for each state that it has found.
+/// states that the thread has found. A client state takes 1 to 2 KB. So the client states take at most 33 to 67 MB in
+/// each thread, and 16 to 32 bytes more for each state that it has found.
 const CLIENTS: u64 = 32_768;
 const STATES_PER_CLIENT: u64 = 64;
 /// The maximum number of moves per client state, on average over all client states for which there is room. A move
@@ -84,7 +84,8 @@ const STATES_PER_CLIENT: u64 = 64;
 const MOVES_PER_CLIENT: u64 = 8;
 
 impl Moves {
-    /// Returns the move of a client of compute node `node` for this input, if it is known.
+    /// Returns the move for this input, if it is known. `node` returns the hash of the shared state of the client's
+    /// compute node.
     #[inline]
     pub(crate) fn get(&self, input: Fp, node: impl FnOnce() -> Fp) -> Option<&Move> {
         let place = match *self.places.get(&input)? {
@@ -105,7 +106,8 @@ impl Moves {
         self.places.len()
     }
 
-    /// Stores the move that `machine` has recorded, unless its outcome depends on more than `input`.
+    /// Stores the move that `machine` has recorded, unless the outcome depends on more than `input` and the shared
+    /// state of the compute node, or the step found a failure.
     pub(crate) fn keep(&mut self, input: Fp, machine: &mut Machine, c: u8) {
         let Some(recording) = machine.recording.take() else {
             return;

@@ -32,21 +32,21 @@ struct Served {
     unit: u8,
     /// Whether the unit cannot be lost any more.
     must: bool,
-    /// The word that no other client may be holding, or [`ANY`].
+    /// The word that no racy atomic may be holding, or [`ANY`].
     free: u32,
 }
 
 /// Stands for the word of a step that does not wait for any word.
 const ANY: u32 = u32::MAX;
 
-/// A step that a client offers, unless another client holds a word that the step needs.
+/// A step that a client offers, unless a racy atomic holds the word that the step needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offer {
     pub(super) step: Step,
-    /// The word that no client may be holding, or [`ANY`].
+    /// The word that no racy atomic may be holding, or [`ANY`].
     free: u32,
-    /// The input of the step, which is computed when the step is first taken. The inner `None` means that the outcome may
-    /// depend on more than an input (see `moves`).
+    /// The input of the step, which is computed when the step is first taken. The inner `None` means that the outcome
+    /// may depend on more than an input (see `moves`).
     pub(super) input: Option<Option<Input>>,
 }
 
@@ -105,7 +105,7 @@ impl Machine {
         }
     }
 
-    /// Returns the steps that client `c` offers, without regard to the words that other clients hold.
+    /// Returns the steps that client `c` offers, without regard to the words that racy atomics hold.
     fn offers_of(&self, c: u8) -> Vec<Offer> {
         let client = &self.clients[usize::from(c)];
         let mut offers = Vec::with_capacity(4);
@@ -195,7 +195,8 @@ impl Machine {
     }
 
     /// Returns, for each memory node, the number of the first failed queue pair with a request that is certain to take
-    /// effect, or `u8::MAX` if there is none.
+    /// effect, or `u8::MAX` if there is none. With [`Late::UntilFenced`], a later queue pair need not wait for such
+    /// requests, so all numbers are `u8::MAX`.
     fn due(&self, client: &ClientState) -> [u8; NODES_MAX] {
         let mut due = [u8::MAX; NODES_MAX];
         if self.knobs.late == Late::UntilNext {

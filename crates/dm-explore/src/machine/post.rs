@@ -108,7 +108,7 @@ impl Machine {
         }
     }
 
-    /// Carries out all requests in order, during setup.
+    /// Carries out all requests in order, while the setup runs or shared state is opened.
     fn run_now(&mut self, c: u8) {
         loop {
             let client = &self.clients[usize::from(c)];

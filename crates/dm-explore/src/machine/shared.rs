@@ -7,8 +7,8 @@ use std::rc::Rc;
 use crate::fp::Fp;
 
 /// A value that is copied only when one of several owners changes it. Therefore, saving a state and returning to it
-/// only change one reference count for each value, and a step copies only the values that it changes. `D` is derived
-/// from the value on demand; a change resets it to its default.
+/// only change reference counts, and a step copies only the values that it changes. `D` is derived from the value on
+/// demand; a change resets it to its default.
 #[derive(Debug, Default)]
 pub(crate) struct Shared<T, D = ()>(Rc<Inner<T, D>>);
 

@@ -66,7 +66,8 @@ pub(crate) struct Tape {
     pub(crate) panic: Option<String>,
     /// The clients whose wakers the client called, as bits.
     pub(crate) woken: u64,
-    /// The fingerprint of the compute node's shared state afterwards, if the model has one.
+    /// The fingerprint of the compute node's shared state afterwards, if the model has one and the client accessed that
+    /// state.
     pub(crate) told: Option<u64>,
 }
 

@@ -48,7 +48,7 @@ impl Machine {
         let mut changed = false;
         match r.kind {
             Kind::Read if self.immediate => {
-                // This is the setup, which no client observes, so all units are served at once.
+                // No client of the model observes this READ of the setup, so all units are served at once.
                 if let Some(buffer) = buffer {
                     buffer.copy_from_slice(self.mem.read(r.at, r.at + r.len));
                 }
@@ -113,7 +113,8 @@ impl Machine {
         ended
     }
 
-    /// Changes memory by the effect of a unit, and leaves the client unchanged.
+    /// Changes memory by the effect of a unit, and wakes the clients that wait for this change. Client `c` stays
+    /// unchanged.
     pub(super) fn change_memory(&mut self, c: u8, place: u8, request: u8, unit: u8) {
         let client = &self.clients[usize::from(c)];
         let chain = &client.chains[usize::from(client.live[usize::from(place)])];

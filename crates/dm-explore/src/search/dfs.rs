@@ -259,7 +259,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
         self.arrive(state, Some(taken.footprint))
     }
 
-    /// Returns the fingerprint of the present state and prefetches its entry.
+    /// Returns the fingerprint of the present state and prefetches its entry. Returns 0 if the search has no cache.
     fn state(&mut self) -> Fp {
         if !self.cache {
             return Fp::default();
@@ -417,8 +417,8 @@ impl<'w, 'p> Dfs<'w, 'p> {
     }
 
     /// Looks whether an omitted step of `frame` leads to a state that reaches an end, as far as the targets are known.
-    /// The state of `frame` has just left the path. Does nothing if steps that were taken have already shown that it
-    /// reaches an end.
+    /// `frame` is not on the path: it was just removed, or is not added yet. Does nothing if steps that were taken
+    /// have already shown that its state reaches an end.
     fn wake(&mut self, frame: &Frame) {
         let mut left = if frame.living { 0 } else { frame.left_out };
         while left != 0 {
@@ -516,7 +516,7 @@ impl<'w, 'p> Dfs<'w, 'p> {
 
     // ---- work of others ---------------------------------------------------------------------------------------------
 
-    /// Gives other threads half of the remaining steps of the first state on the path that has any.
+    /// Gives other threads about half of the remaining steps of the first state on the path that has any.
     fn give(&mut self, pool: &Pool<Job>) {
         let Some(at) = self.frames.iter().position(|f| f.todo != 0) else {
             return;

@@ -30,6 +30,9 @@ enum Method {
 }
 
 /// A search and its limits. A search that reaches a limit is not a pass.
+///
+/// Further searches may follow: one that examines the whole graph, one that shortens a counterexample, and one that
+/// finds a counterexample again with one thread. Each of them has its own limits of steps and time.
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[must_use = "a search is run by a model"]
 pub struct Search {
@@ -102,7 +105,7 @@ impl Search {
     pub const fn shortest() -> Self {
         Self::of(Method::Bfs)
     }
-    /// Samples `runs` runs and chooses each step uniformly at random. It detects clients that are not deterministic.
+    /// Samples `runs` runs and chooses each step uniformly at random. This detects clients that are not deterministic.
     pub const fn random(seed: u64, runs: u64) -> Self {
         Self::of(Method::Random {
             seed,
@@ -111,8 +114,8 @@ impl Search {
         })
     }
     /// Samples `runs` runs by random priorities with `depth - 1` changes each (Burckhardt et al., ASPLOS 2010). A bug
-    /// has depth `d` if the order of `d` pairs of steps suffices for it. This search finds bugs of depth `depth` much
-    /// sooner than uniform choice.
+    /// has depth `d` if the order of `d` pairs of steps suffices for it. This search is likely to find bugs of depth
+    /// `depth` much sooner than uniform choice. It also detects clients that are not deterministic.
     pub const fn pct(seed: u64, runs: u64, depth: u32) -> Self {
         Self::of(Method::Random {
             seed,
@@ -142,9 +145,9 @@ impl Search {
         self
     }
     /// Sets the number of threads; 0, the default, means one for each core. The threads share the work of a depth-first
-    /// search with a cache, if it takes long enough. Neither their number nor their speeds change the verdict, the
-    /// counterexample, or the number of states and ends. The number of steps and executions and the longest run may
-    /// differ.
+    /// search with a cache, if it finds enough states ([`Search::alone`]). Unless the search reaches a limit, neither
+    /// their number nor their speeds change the verdict, the counterexample, or the number of states and ends. The
+    /// number of steps and executions and the longest run may differ.
     ///
     /// ```
     /// use dm_explore::{Client, Model, NoSpec, Search};
@@ -191,9 +194,9 @@ impl Search {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum BadReplay {
-    /// At this position (from 0), the trace selects a step that does not exist.
+    /// At this position (from 0), the trace selects a step that is not possible.
     NoSuchStep(usize),
-    /// The run ended without failing.
+    /// The run of the trace does not fail.
     NothingFails,
     /// The steps of the cycle do not lead back to the state where it begins, or a fault is among them.
     NoCycle,
@@ -475,8 +478,8 @@ fn walk(runner: Runner<'_>, search: Search) -> Walk<'_> {
     }
 }
 
-/// Returns the failing run that a search with one thread finds first, if it finds one. Which run several threads find
-/// first depends on their speeds.
+/// Returns the failing run that a search with one thread finds first, or `found` if it finds none. Which run several
+/// threads find first depends on their speeds.
 fn alone(walk: &mut Walk<'_>, source: &dyn Source, search: &Search, found: Found) -> Found {
     let Method::Dfs { cache, sleep } = search.method else {
         return found;

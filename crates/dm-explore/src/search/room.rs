@@ -7,12 +7,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::fp::Fp;
 
-/// A visited state. It lies within one cache line, so a look-up costs one miss.
+/// A visited state. It lies within one cache line, so most look-ups cost one miss.
 #[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(32))]
 pub(super) struct Entry {
     pub(super) state: Fp,
-    /// The steps that were asleep each time that the state was reached.
+    /// The steps that were asleep each time that the state was reached: one bit for each of the first 64 steps.
     pub(super) sleep: u64,
     /// The state's number in the shard, from 1; 0 if the entry is empty.
     pub(super) number: u32,

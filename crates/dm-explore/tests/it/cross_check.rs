@@ -224,7 +224,7 @@ async fn perform(c: &Program, act: &Act) -> Result<(), VerbError> {
         }
         Act::Fence => {
             let client = ClientId(1);
-            // If the client fences itself, it gets an error here.
+            // A client that is fenced already gets an error here.
             let _ = v.call(ControlRequest::Fence { client }).await;
         }
         Act::RegisterWrite { value } => write_register(c, value).await,

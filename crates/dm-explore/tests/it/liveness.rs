@@ -138,7 +138,7 @@ fn the_run_goes_to_the_first_state_without_a_way_out() {
 
 #[test]
 fn a_crash_may_leave_others_waiting_only_where_the_model_says_so() {
-    // A takes the only unit and puts it back. B waits for it.
+    // Each client takes the only unit and puts it back, so one client may have to wait for the other.
     let model = || {
         let mut model = Model::new("held").knobs(Knobs::declared().crashes(1));
         model = model.setup(|v| async move { v.write(at(1), &1u64.to_le_bytes()).await.unwrap() });

@@ -96,7 +96,7 @@ fn a_crashed_client_is_not_overtaken() {
             .knobs(Knobs::declared().crashes(1))
             .crash_may_block()
     };
-    // While A runs, it is overtaken twice. After A has crashed, no entry counts as overtaking it.
+    // While A runs, B can overtake it twice. After A has crashed, no entry counts as overtaking it.
     assert!(model().run(Search::exhaustive()).counterexample().is_some());
     let model = |k| {
         Model::new("dead waiter")

@@ -28,7 +28,7 @@ fn takeover(fence: bool) -> Model {
         .crash_may_block()
         .place(at(64), 8, "value")
         .client("writer", 0, |c: C| async move {
-            // After a fence the WRITE fails.
+            // If the fence comes first, the WRITE fails.
             let _ = c.verbs().write(at(64), &1u64.to_le_bytes()).await;
         })
         .client("successor", 1, move |c| async move {

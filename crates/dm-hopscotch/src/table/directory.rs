@@ -79,8 +79,8 @@ impl<K: KeyBytes> Directory<K> {
         self.root_word
     }
 
-    /// Reads the root word. If the directory there is deeper than the compute node's copy, reads the directory too.
-    /// Returns the root of the copy afterwards, or `None` if the table has no leaf.
+    /// Reads the root word. If the compute node has no copy of the directory, or the directory is deeper than the copy,
+    /// reads the directory too. Returns the root of the copy afterwards, or `None` if the table has no leaf.
     pub(super) async fn look<V: Verbs>(&self, v: &V) -> Result<Option<Root>, IndexError> {
         let word = v.word(self.root_word).await?;
         let Some(root) = Root::unpack(word) else {

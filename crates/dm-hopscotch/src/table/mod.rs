@@ -158,8 +158,8 @@ impl<K: KeyBytes> HashTable<K> {
         TableClient::new(v, composed, &self.directory)
     }
 
-    /// Reads the root word, and the directory if it is deeper than the compute node's copy. The verbs are metered as
-    /// housekeeping.
+    /// Reads the root word, and the directory if the compute node has no copy of it or the directory is deeper than the
+    /// copy. The verbs are metered as housekeeping.
     ///
     /// # Errors
     /// Returns an error if a READ fails, if a slot of the directory is not an address, or if the directory is deeper

@@ -27,8 +27,8 @@ pub struct TableOptions {
     pub locks_per_node: u32,
     /// Whether locks are in on-chip memory if there is any. If not, they are in host memory. This is a layout option.
     pub on_chip: bool,
-    /// Size in bytes of a compute node's hotspot buffer for speculative reads. With 0 there is no buffer, and there
-    /// are no speculative reads.
+    /// Size in bytes of a compute node's hotspot buffer for speculative reads. If it is 0 or too small for one set of
+    /// entries, there is no buffer, and there are no speculative reads.
     pub hotspot_bytes: u64,
     /// Whether local lock tables are used in front of the remote locks.
     pub hierarchical: bool,

@@ -1,5 +1,5 @@
-//! Tests of the cost of each operation, exact to the verb and the byte, in a table that has grown from one leaf. The
-//! directory is cached, and there are no other clients. The tests also measure the memory of a table.
+//! Tests of the cost of each operation in verbs and bytes, in a table that has grown from one leaf. The directory is
+//! cached, and there are no other clients. The tests also measure the memory of a table.
 
 use dm_alloc::{Allocator, ReclaimOptions, Superblock};
 use dm_hopscotch::{HashTable, TableOptions};

@@ -348,7 +348,7 @@ fn a_slot_is_corrected_as_far_as_leaves_are_live_and_readable() {
         );
     };
     assert_eq!(corrected(&unborn), Ok(2));
-    // This leaf begins to the right of the key.
+    // Leaf 3 begins to the right of the key, or exactly at it.
     let beyond = |world: &World| {
         let _ = world.leaf(3, 8 * PART + 1, Some(9 * PART), 4);
     };
@@ -357,19 +357,19 @@ fn a_slot_is_corrected_as_far_as_leaves_are_live_and_readable() {
         let _ = world.leaf(3, 8 * PART, Some(9 * PART), 4);
     };
     assert_eq!(corrected(&exactly), Ok(3));
-    // This leaf cannot be read: it is torn or corrupt.
+    // A leaf on the way cannot be used: leaf 3 is torn, or leaf 2 is corrupt.
     let half = |world: &World| {
         let init = world.leaf(3, 2 * PART, Some(9 * PART), 4);
         world.write(leaf(3), &torn(&init));
     };
     assert_eq!(corrected(&half), Ok(2));
     assert_eq!(corrected(&|world| world.write(leaf(2), &[0xff; 512])), Ok(1));
-    // This leaf has no right neighbour.
+    // Leaf 2 has no right neighbour.
     let last = |world: &World| {
         let _ = world.leaf(2, PART, Some(2 * PART), 0);
     };
     assert_eq!(corrected(&last), Ok(2));
-    // The slot points to this leaf. If the leaf is torn, it may be the right one; if it is corrupt, the error is
+    // The slot points to leaf 1. If this leaf is torn, it may be the right one; if it is corrupt, the error is
     // reported.
     let first_half = |world: &World| {
         let init = world.leaf(1, 0, Some(PART), 2);

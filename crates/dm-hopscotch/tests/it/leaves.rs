@@ -287,7 +287,7 @@ fn operations_read_the_neighbourhood_and_the_header_as_the_options_say() {
     }
 }
 
-/// If the lock word is suspect, the writer reads the whole node.
+/// If the lock word is suspect, the writer also reads the whole node.
 #[test]
 fn a_lock_in_doubt_makes_a_writer_read_the_whole_node() {
     for (doubt, flawed, whole) in [

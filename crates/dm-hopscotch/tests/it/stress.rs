@@ -1,6 +1,6 @@
 //! Runs many clients on small leaves, beginning with an empty table. Leaves split and the directory grows meanwhile.
 //! Every answer is checked, and the histories must be linearizable. `cargo test` runs a short version of each test;
-//! `cargo xtask stress` runs the full size.
+//! `cargo xtask stress` runs the full size, with `--weak` for weak cards.
 
 #![expect(clippy::print_stdout, reason = "a stress run prints its report")]
 

@@ -1,4 +1,4 @@
-//! An open device with a protection domain. All other objects of this module belong to it.
+//! An open device with a protection domain. All other objects of the module `ffi` belong to a device.
 
 use core::ffi::CStr;
 use core::fmt;
@@ -222,7 +222,7 @@ impl Gid {
     }
 }
 
-/// Returns the entries that are not empty.
+/// Returns the entries that are not empty, among the first 255 of the table.
 pub(super) fn gids(context: NonNull<sys::ibv_context>, port: u8, length: i32) -> Vec<Gid> {
     let mut found = Vec::new();
     for index in 0..u8::try_from(length.clamp(0, 255)).unwrap_or(0) {

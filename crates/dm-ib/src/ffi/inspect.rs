@@ -35,7 +35,8 @@ pub struct DeviceReport {
     /// For fetch-and-add, swap and compare-and-swap, in this order: whether the device carries out the operation over
     /// PCI, so that it is atomic with the processor's operations.
     pub pci_atomics: [bool; 3],
-    /// The largest number of inline bytes, of 1024, 512, …, that the device grants.
+    /// The number of inline bytes that the device grants. The first request is for 1024 bytes, and each refusal halves
+    /// it. 0 if no queue pair could be made.
     pub inline_max: u32,
     /// Whether `ibv_query_qp_data_in_order` reports that the data of a READ, and of a WRITE, is placed in order. `None`
     /// if no queue pair could be made.
@@ -74,7 +75,7 @@ pub struct GidReport {
     pub routable: bool,
 }
 
-/// Returns reports about all devices of this machine that can be opened.
+/// Returns reports about all devices of this machine that can be opened and queried.
 ///
 /// # Errors
 /// Returns an error if the system cannot list devices: the kernel module is missing, or permission is denied.

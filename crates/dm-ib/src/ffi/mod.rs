@@ -1,8 +1,8 @@
 //! All unsafe code of this crate: calls of libibverbs, and accesses to memory that a card also reads or writes.
 //!
 //! # Guarantees for other modules
-//! * **F1** Memory that a card may write belongs to the table of chains in flight ([`Port`]), from posting until the
-//!   completion of the chain's last request. No reference to this memory exists meanwhile.
+//! * **F1** A buffer of a request belongs to the table of chains in flight ([`Port`]), from posting until the
+//!   completion of the chain's last request. No reference to this buffer exists meanwhile.
 //! * **F2** Queue pairs are destroyed before the buffers that their requests point to. Buffers are freed before their
 //!   registration, the registration before the mapping, and the mapping before the device is closed.
 //! * **F3** Memory that is lent to others ([`Lent`]) is never accessed through a reference.

@@ -282,8 +282,9 @@ impl Qp {
     /// Posts the list that begins at `first`.
     ///
     /// # Safety
-    /// The requests must form a finite list. The memory that they point to must not change until the completion of the
-    /// last request. This does not apply to inline payloads and to the list itself, which are free after the call.
+    /// The requests must form a finite list. The buffers that they point to must stay allocated until the last request
+    /// completes, and no code may access them before that: the card reads the data of WRITEs, and writes the results of
+    /// READs and atomics. Inline payloads and the list itself may be changed or freed after the call.
     pub(super) unsafe fn post(&self, first: &mut sys::ibv_send_wr) -> io::Result<()> {
         // SAFETY: the provider fills its table when it opens the device, and the context of the queue pair is open.
         let post = unsafe { (*self.cq.device.context()).ops.post_send };

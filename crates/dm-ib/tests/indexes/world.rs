@@ -13,7 +13,7 @@ use crate::common::{Cluster, cluster};
 
 /// The capability that line versions require.
 pub(crate) const LINES: &[Capability] = &[Capability::LineAtomicity];
-/// All capabilities that locks require.
+/// Line atomicity, and all orders that a card may keep in host memory.
 pub(crate) const ORDERS: &[Capability] = &[
     Capability::LineAtomicity,
     Capability::AtomicVsWriteSerialised,

@@ -74,7 +74,7 @@ impl<K: KeyBytes> Load<K> {
         !self.copy.entries.is_empty() && !self.fill.allows(full)
     }
 
-    /// Returns how many of the current entries the current leaf takes. This is asked once for each leaf and not for
+    /// Returns how many of the current entries the current leaf takes. This is asked when a leaf is written and not for
     /// each entry, because the answer takes a pass over all entries.
     fn accepted<V: Verbs, L: NodeStore<V, K>>(&self, leaves: &L) -> usize {
         let all = self.copy.entries.len();

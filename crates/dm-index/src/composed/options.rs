@@ -24,10 +24,10 @@ impl CpuCost {
         search: Nanos(0),
     };
 
-    /// The cost of a client's own work in a simulator. Half of the time to find a leaf is fixed. The other half is
-    /// exponentially distributed and stands for misses of the CPU's caches. The numbers are fitted to a median read of
-    /// 4.9 us (Sherman, Table 1). All indexes have the same cost, so that a comparison shows only their use of the
-    /// network.
+    /// The cost of a client's own work in a simulator. On average, half of the time to find a leaf is fixed. The other
+    /// half is exponentially distributed and stands for misses of the CPU's caches. The numbers are fitted to a median
+    /// read of 4.9 us (Sherman, Table 1). All indexes have the same cost, so that a comparison shows only their use of
+    /// the network.
     pub const MODEL: Self = Self {
         locate: Nanos(950),
         locate_mean: Nanos(950),

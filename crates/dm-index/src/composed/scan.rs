@@ -14,7 +14,7 @@ pub const SCAN_BATCH: usize = 32;
 
 /// The progress of one batch of a scan.
 enum Progress<K> {
-    /// The first leaf did not cover the expected key, was torn, or was not a live, linked leaf.
+    /// The first node did not cover the expected key, was torn or dead, was not a leaf, or might not be linked.
     Lost,
     /// All keys below this one were seen.
     UpTo(K),

@@ -17,16 +17,16 @@ pub trait NodeRead<K: KeyBytes>: NodeShape<K> {
     /// Returns [`CheckFailure::Corrupt`] if the bytes are not a header.
     fn header(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure>;
 
-    /// Applies the format's acceptance rule to the whole node. Scans need this, and so do writers before they edit the
-    /// node.
+    /// Applies the format's acceptance rule to the whole node. Scans need this, and so do writers that do not use
+    /// [`judge`](Self::judge).
     ///
     /// # Errors
     /// Returns [`CheckFailure::Torn`] if the bytes mix two WRITEs, and [`CheckFailure::Corrupt`] if they are not a
     /// node.
     fn accept(&self, bytes: &[u8]) -> Result<Header<K>, CheckFailure>;
 
-    /// Looks up `key` in the bytes of one READ of a node of `level`. It checks only the bytes on which the result
-    /// depends, in the same pass.
+    /// Looks up `key` in the bytes of one READ of a node of `level`. It checks at least the bytes on which the result
+    /// depends.
     ///
     /// # Errors
     /// Returns [`CheckFailure`] under the same conditions as [`accept`](Self::accept), and [`CheckFailure::Torn`] if
@@ -40,9 +40,9 @@ pub trait NodeRead<K: KeyBytes>: NodeShape<K> {
     fn place(&self, bytes: &[u8], key: &K) -> Result<Place, CheckFailure>;
 
     /// Combines acceptance and [`place`](Self::place), for bytes that were READ under the node's lock. Some formats do
-    /// both in one pass. Returns [`Judged::Here`] with the slot for `key`, if the bytes are a node of `level` that is
-    /// not being changed and covers the key. If the key is present, a format may check only the header's line and the
-    /// key's line, as for a reader. Otherwise the whole node is checked.
+    /// both in one pass. Returns [`Judged::Here`] with the place for `key`, if the bytes are a node of `level` that is
+    /// not being changed and covers the key. If the key is present, a format may check only the lines that
+    /// [`lookup`](Self::lookup) checks. Otherwise the whole node is checked.
     ///
     /// # Errors
     /// Returns [`CheckFailure`] under the same conditions as [`accept`](Self::accept) and [`place`](Self::place).
@@ -51,7 +51,7 @@ pub trait NodeRead<K: KeyBytes>: NodeShape<K> {
     }
 
     /// Returns the slot of `key` in an accepted image if the key is present and its entry is torn. If no other client
-    /// could write the entry, a client must have died during a WRITE of it.
+    /// could write the entry, a client must have died during a WRITE of it. The default returns `None`.
     fn torn_entry(&self, _bytes: &[u8], _key: &K) -> Option<Slot> {
         None
     }
@@ -63,8 +63,8 @@ pub trait NodeRead<K: KeyBytes>: NodeShape<K> {
     /// Returns the entry in `slot` of an accepted image, if there is one.
     ///
     /// # Errors
-    /// Returns [`CheckFailure::Torn`] if the entry's own guard does not match, and [`CheckFailure::Corrupt`] if its
-    /// presence byte is invalid.
+    /// Returns [`CheckFailure::Torn`] if the entry's own guard does not match, and [`CheckFailure::Corrupt`] if the
+    /// entry is invalid, for example its presence byte.
     fn entry<'a>(&self, bytes: &'a [u8], slot: Slot) -> Result<Option<(K, ValueRef<'a>)>, CheckFailure>;
 
     /// Passes every entry of an accepted image to `each`, in byte order.

@@ -39,8 +39,8 @@ pub trait NodeShape<K: KeyBytes>: Clone + Debug + Send + Sync + 'static + sealed
         keys.count() <= self.capacity()
     }
 
-    /// Returns whether an update writes only the value, within one line. Such an update requires only that the slot
-    /// keeps its key, and the last of several concurrent updates wins.
+    /// Returns whether an update writes only the value, within one line, and no hop can move the entry. Such an update
+    /// requires only that the slot keeps its key, and the last of several concurrent updates wins.
     fn updates_in_line(&self) -> bool {
         false
     }

@@ -73,8 +73,7 @@ pub trait NodeSteps<K: KeyBytes>: NodeStructure<K> {
         Ok(0..self.node_bytes())
     }
 
-    /// Makes a node Live, without an owner: the right node of a finished split, the left node of a finished merge, or a
-    /// new root.
+    /// Makes a node Live, without an owner: the right node of a split, the left node of a merge, or a new root.
     ///
     /// # Errors
     /// Returns [`CheckFailure`] under the same conditions as [`header`](super::NodeRead::header).

@@ -50,7 +50,8 @@ pub trait NodeStructure<K: KeyBytes>: NodeEdit<K> {
     ///
     /// # Errors
     /// Returns [`CheckFailure`] under the same conditions as [`accept`](super::NodeRead::accept) and
-    /// [`entry`](super::NodeRead::entry), and [`Reason::Order`] if a key was found to be duplicate.
+    /// [`entry`](super::NodeRead::entry), and [`Reason::Order`] or [`Reason::Room`] if no split is possible, for
+    /// example because a key is duplicate.
     fn prepare_split<'v>(
         &self,
         left: &[u8],

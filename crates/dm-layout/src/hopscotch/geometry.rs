@@ -28,16 +28,16 @@ const VERSION_BITS: u8 = 6;
 
 /// The geometry of a hopscotch node. It is a runtime value that is checked when it is made.
 ///
-/// Line 0 holds the header. *Groups* of whole lines follow. Each group contains as many entries as fit, and then a
-/// *mark* (hop count, node version, flags, a piece of the fence keys). The fence keys are divided into two or four
-/// pieces, and successive groups contain successive pieces. An entry is a byte with node version and flags, the key,
-/// and the value. If an entry and a mark do not fit into one line, each entry has its own group, and each line begins
-/// with two bytes of versions.
+/// Line 0 holds the header. *Groups* of whole lines follow. Each group contains as many entries as fit (the last groups
+/// may have fewer or none), and then a *mark* (hop count, node version, flags, a piece of the fence keys). The fence
+/// keys are divided into two or four pieces, and successive groups contain successive pieces. An entry is a byte with
+/// node version and flags, the key, and the value. If an entry and a mark do not fit into one line, each entry has its
+/// own group, and each line of an entry begins with two bytes of versions.
 ///
-/// A *boundary* lies between two successive groups, and between the last group and the first. If an entry fits into a
-/// line, entries hop, and each boundary has a count of the hops across it. The mark before the boundary contains the
-/// count, and the first byte of the group after the boundary contains a copy of the count. So a READ from any slot to
-/// any later slot contains both copies for all boundaries between the two.
+/// A *boundary* lies between two successive groups of entries, and between the last one and the first. If an entry fits
+/// into a line with a mark, entries hop, and each boundary has a count of the hops across it. The mark before the
+/// boundary contains the count, and the first byte of the group after the boundary contains a copy of the count. So a
+/// READ from any slot to any later slot contains both copies for all boundaries between the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HopGeometry {
     pub(crate) node_bytes: usize,
@@ -136,7 +136,7 @@ impl HopGeometry {
         if value_len > NODE_BYTES_MAX {
             return Err(GeometryError::Span(span));
         }
-        // A fence key of an odd length is padded, so that it has two equal halves.
+        // If a fence key of an odd length is divided, it is padded, so that it has two equal halves.
         let half = key_len.div_ceil(2);
         let half_mark = MARK_HEAD + half;
         let mut geometry = Self {

@@ -48,8 +48,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         way
     }
 
-    /// Returns whether slots that were read under the lock are in one state of the node with this `version`. If not, a
-    /// client may have died during a structural change or a hop.
+    /// Returns whether slots that were read under the lock are in one state of a node that has this `version` and is
+    /// not young. If not, a client may have died during a structural change or a hop.
     pub fn is_sound(&self, image: &[u8], known: &Known, version: u8) -> bool {
         let is_sound = |entry: &[u8]| entry[0] >> VERSION_AT == version && entry[0] & YOUNG_ENTRY == 0;
         let mut before = None;
@@ -68,8 +68,9 @@ impl<K: KeyBytes> Hopscotch<K> {
     ///
     /// If the two slots of a hop are in the same line, one WRITE changes both. Otherwise the entry is overwritten in
     /// its old slot only by a WRITE behind the one that has copied it to its new slot. Such a hop increments the hop
-    /// counts of all boundaries between the two slots: one copy of each count by the first of these WRITEs, the other
-    /// copy by the second.
+    /// counts of all boundaries between the two slots. The WRITE of each slot's line also changes the copies of these
+    /// counts in this line. The copies in lines between the two slots are changed together with the slot that comes
+    /// later in the neighbourhood.
     pub fn hop(
         &self,
         image: &mut [u8],

@@ -63,8 +63,8 @@ pub(crate) mod flag {
 /// The hopscotch format for keys `K`: a [`HopGeometry`] with a key type.
 ///
 /// A reader of a whole node accepts a *node cut*, by the same rule as for [`Slotted`](crate::Slotted). In addition,
-/// both copies of each hop count must be equal. Lines may be read and written in any order, but each line must be
-/// atomic.
+/// both copies of each hop count must be equal, unless the result depends only on a key that was found. Lines may be
+/// read and written in any order, but each line must be atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hopscotch<K> {
     pub(crate) geometry: HopGeometry,

@@ -30,7 +30,7 @@ pub enum Near<'a> {
         slot: Slot,
         /// The value of the key.
         value: ValueRef<'a>,
-        /// The node version, which an edit of the entry must write.
+        /// The node version. An edit that writes the entry's first byte must write this version.
         version: u8,
         /// Whether no slot of the neighbourhood contains another key; `false` if this is not known.
         lonely: bool,
@@ -88,7 +88,8 @@ impl<K: KeyBytes> Hopscotch<K> {
         judged.unwrap_or(Near::Unsure)
     }
 
-    /// Looks up `key`. `get(offset, len)` must return `len` bytes of the node from `offset` on.
+    /// Looks up `key`. `get(offset, len)` must return `len` bytes of the node from `offset` on, or `None` if they are
+    /// not in `reach`. Returns `None` if the bytes prove nothing.
     #[inline]
     fn judge_near<'a>(
         &self,

@@ -1,5 +1,5 @@
-//! Published flaws of checking bytes. The feature `study` compiles them in. T-C1, T-C2 and T-C6 are the models in
-//! `dm-models` that show them.
+//! Flaws of checking bytes, of which some are published. The feature `study` compiles them in. T-C1, T-C2 and T-C6 are
+//! models in `dm-models` that show such flaws.
 
 #[cfg(feature = "study")]
 use super::{Hopscotch, Near, Reach};
@@ -17,7 +17,7 @@ pub struct EntryFlaws {
     pub takes_young: bool,
 }
 
-/// Published flaws of checking a neighbourhood. All are off by default.
+/// Flaws of checking a neighbourhood. All are off by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NearFlaws {
     /// T-C1: the search ends at the first free slot.

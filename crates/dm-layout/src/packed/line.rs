@@ -171,8 +171,8 @@ impl<K: KeyBytes> Packed<K> {
         }
     }
 
-    /// Returns how many entries of a line have a difference less than `limit`, and the widest class among these
-    /// entries and `class`.
+    /// Returns how many entries of a line have a difference less than `limit` (all if there is no limit), and the
+    /// widest class among these entries and `class`.
     pub(super) fn crowd(&self, line: &Line, limit: Option<Rise>, class: usize) -> (usize, usize) {
         let (mut count, mut widest) = (0, class);
         visit_in(Unusual(&self.geometry), line, &mut |rise: Rise, _| {

@@ -1,5 +1,5 @@
-//! The packed leaf with line versions. Every line stores its keys as differences from the low fence key, so that close
-//! keys take few bytes.
+//! The packed leaf with line versions. It stores keys as differences from the low fence key, so that close keys take
+//! few bytes.
 
 mod geometry;
 mod line;

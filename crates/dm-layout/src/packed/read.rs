@@ -115,7 +115,7 @@ impl<K: KeyBytes> Packed<K> {
         Ok(None)
     }
 
-    /// Looks up a key for a writer, with the same checks as [`lookup_node`](Self::lookup_node).
+    /// Looks up a key for a writer, with at least the checks of [`lookup_node`](Self::lookup_node).
     #[inline]
     pub(super) fn judge_node(&self, bytes: &[u8], key: &K, level: u8) -> Result<Judged, CheckFailure> {
         let lines = self.lines(bytes)?;

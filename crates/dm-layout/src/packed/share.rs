@@ -82,7 +82,8 @@ impl<K: KeyBytes> Packed<K> {
             .flatten()
             .filter_map(|at| keys.get(at))
             .find(|key| fits(key));
-        // If no key can be the separator, the node is corrupt: keys are duplicate, or two nodes do not have enough room.
+        // If no key can be the separator, the node is corrupt: keys are duplicate, or two nodes do not have enough
+        // room.
         let separator = *separator.ok_or(CheckFailure::corrupt(0, Reason::Order))?;
         self.build_from(
             right,

@@ -52,7 +52,7 @@ impl<'a> RadixNode<'a> {
     /// Decodes a node of `node_type` from the bytes of a READ of the whole node.
     ///
     /// # Errors
-    /// Returns [`Corrupt`] if the bytes are not such a node. A slot is checked only when it is accessed.
+    /// Returns [`Corrupt`] if the bytes are not such a node. Slots are not checked here ([`find`](Self::find)).
     pub fn decode(bytes: &'a [u8], types: &NodeTypes, node_type: u8) -> Result<Self, Corrupt> {
         let corrupt = |offset, reason| Err(Corrupt { offset, reason });
         let (words, _) = bytes.in_chunks::<8>();
@@ -109,7 +109,8 @@ impl<'a> RadixNode<'a> {
     /// byte. So when the first empty slot was read, no slot had `partial`.
     ///
     /// # Errors
-    /// Returns [`Corrupt`] if no writer can have written one of the words that were accessed.
+    /// Returns [`Corrupt`] if the slot of `partial` is invalid. Of the other slots, at most those without a child are
+    /// checked.
     pub fn find(&self, partial: u8) -> Result<Find, Corrupt> {
         if self.direct {
             let index = usize::from(partial);

@@ -177,7 +177,7 @@ impl SlotWord {
     /// Decodes the slot, whether it is frozen or not.
     ///
     /// # Errors
-    /// Returns [`Corrupt`] if no writer can have written this word.
+    /// Returns [`Corrupt`] if the word is not a valid slot.
     pub const fn decode(self) -> Result<Slot, Corrupt> {
         let (partial, kind) = (self.partial(), (self.0 >> KIND_SHIFT & KIND_MASK) as u8);
         let at = self.pointer();

@@ -96,7 +96,7 @@ impl NodeTypes {
         let steps = count.saturating_sub(1) as u32;
         for (i, slots) in slots.iter_mut().enumerate().take(steps as usize) {
             // The exact size is 4 · 64^(i / steps). The comparison uses powers of twice the size, so that it rounds to
-            // the nearest number and stays in integers: 2^85 at most.
+            // the nearest number and stays in integers: below 2^81.
             let exact =
                 u128::from(2 * SMALLEST).pow(steps) * (DIRECT as u128 / u128::from(SMALLEST)).pow(i as u32);
             let above = |size: &u16| (2 * u128::from(*size) + 1).pow(steps) > exact;

@@ -381,7 +381,7 @@ impl SlotGeometry {
         }
     }
 
-    /// Returns the offset of the presence byte of slot number `index`. Panics if there are not so many slots.
+    /// Returns the offset of the first byte of slot number `index`. Panics if there are not so many slots.
     #[must_use]
     pub const fn slot_offset(&self, index: usize) -> usize {
         assert!(index < self.capacity, "slot index within the capacity");

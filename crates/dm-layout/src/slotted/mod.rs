@@ -32,7 +32,8 @@ pub(crate) const PRESENT: u8 = 1;
 /// While the header's lag is [`Behind`](crate::LineLag::Behind) (during a split), a line may also have the
 /// previous version. While it is [`Ahead`](crate::LineLag::Ahead) (during a merge), a line may have the next version.
 /// Lines may be read and written in any order, but each line must be atomic. The rule is sound if a node changes its
-/// structure fewer than 2<sup>version bits</sup> − 1 times during one READ.
+/// structure fewer than 2<sup>version bits</sup> − 1 times during one READ. An entry that is larger than a line must
+/// also be written fewer times than that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slotted<K> {
     geometry: SlotGeometry,

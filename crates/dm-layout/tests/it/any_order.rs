@@ -319,8 +319,9 @@ fn repeated_changes_are_sound_in_any_order() {
     }
 }
 
-/// Memory is zeroed, then holds a node, then the dead node, and then another node that begins as Splitting. No mixture
-/// of their lines may be accepted as a live node.
+/// Memory is zeroed, then holds a node, then the dead node, and then another node that begins as Splitting. For each
+/// mixture of their lines, a lookup finds the value that belongs to the key, reports a stale node, or fails. It never
+/// reports a key as absent.
 #[test]
 fn nodes_in_one_memory_are_never_mixed() {
     never_mix::<Key8, _>(&Slotted::with_node_bytes(192, 8).unwrap(), key);
@@ -376,7 +377,8 @@ fn never_mix<K: KeyBytes, F: NodeFormat<K>>(format: &F, key: fn(u8) -> K) {
     }
 }
 
-/// Lines change their shape three times. Each mixture shows the entries that stay, each with a value of one write.
+/// Each line of entries changes its shape three times. Each mixture shows the entries that stay, each with a value of
+/// one write.
 #[test]
 fn shapes_are_never_mixed() {
     let format = Packed::<Key8>::with_node_bytes(192, 16).unwrap();
@@ -493,8 +495,8 @@ fn bookends_accept_mixtures() {
     assert!(verdict.wrong > 0, "{verdict:?}");
 }
 
-/// Updates one key in place, while other keys are removed and inserted. Each value that is read was written by one
-/// update.
+/// Updates one key in place, while other keys are removed and inserted. Returns the verdict about the updated key: a
+/// READ is wrong if it mixes the values of several updates.
 fn in_place<F: NodeFormat<Key8>>(format: &F, landing: Landing) -> Verdict {
     let len = format.value_len();
     let first = [value(1, len), value(2, len)];

@@ -257,7 +257,7 @@ fn ascending_inserts_leave_full_nodes() {
     assert_eq!((plan.separator, format.len(&right)), (Key8(0x25), Ok(2)));
 }
 
-/// Guards without a node: sealed bytes can be opened, and a mixture of lines cannot.
+/// A guard works without a node too: sealed bytes can be opened, and a mixture of lines cannot.
 #[test]
 fn guards_open_what_they_sealed() {
     fn round_trip<G: Guard>(buffer_bytes: usize) {

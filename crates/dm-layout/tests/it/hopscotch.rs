@@ -457,7 +457,7 @@ fn an_entry_proves_itself() {
     );
 }
 
-/// An unfinished hop leaves equal copies of an entry. A writer of one copy removes the others first.
+/// An unfinished hop leaves two equal copies of an entry. A repair of the node removes one of them.
 #[test]
 fn a_writer_removes_the_other_copies_of_an_entry() {
     let format = Hopscotch::<Key8>::new(64, 8, 8).expect("sound");

@@ -56,7 +56,7 @@ fn run_ops<K: KeyBytes, F: NodeFormat<K>>(format: &F, ops: &[[u8; 3]], clustered
 
 fn read_any<K: KeyBytes, F: NodeFormat<K>>(format: &F, seed: &[u8], flips: &[(usize, u8)]) {
     let key = key_of(seed[0]);
-    // Bytes that are too short, too long, or as long as a node.
+    // These bytes may be too few for a node, too many, or as many as a node has.
     read_everything(format, &seed[1..], &key);
     let mut noise: Vec<u8> = seed.iter().copied().cycle().take(format.node_bytes()).collect();
     read_everything(format, &noise, &key);

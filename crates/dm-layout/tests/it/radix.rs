@@ -23,8 +23,8 @@ fn a_node_is_as_pictured() {
     build_radix_node(&NodeTypes::TINY, header, 7, &[leaf, inner], &mut bytes);
     assert_eq!(
         hex(&bytes),
-        // The words are: depth 1 and type 1 with two bytes; incarnation 7 and "rx"; a leaf of one line on mn3; a node
-        // of type 3 on mn1.
+        // The words are: depth 1 and type 1 with two bytes; incarnation 7 and "rx"; a leaf of one line on memory node
+        // 3; a node of type 3 on memory node 1.
         "0141aabb00000000 0700000072780000 4100000000034110 8000000000010320"
     );
     assert_eq!(SlotWord::empty(7).raw(), 0x0000_0001_0000_0007);

@@ -126,7 +126,7 @@ impl<F: NodeFormat<Key8> + Clone> Family<F> {
         self.copy(at).1.iter().map(|(key, _)| key.0).collect()
     }
 
-    /// Checks that nothing has changed, and that every lock is free.
+    /// Checks that both leaves have as many keys as before, and that their locks are free.
     #[track_caller]
     fn is_as_before(&self, wish: Wish) {
         assert_eq!(self.keys(self.pair.left).len() as u64, wish.left);

@@ -263,7 +263,8 @@ fn around_a_split() {
     );
 }
 
-/// There are two leaves with 4 and 3 keys. The next remove makes the right leaf sparse, so that it is merged.
+/// There are two leaves with 4 and 3 keys. One more remove from the right leaf makes this leaf sparse, so that it is
+/// merged.
 #[test]
 fn around_a_merge() {
     let content = Content {

@@ -84,7 +84,8 @@ impl<F: NodeFormat<Key8> + Clone> One<F> {
         )
     }
 
-    /// Tries all operations. Checks the answer of a get, and that all writes end with the same answer.
+    /// Tries a get and all kinds of writes but an exchange. Checks the answer of the get, and that all writes end with
+    /// the same answer.
     #[track_caller]
     fn says(&self, linked: bool, key: u64, get: &str, written: &str) {
         assert_eq!(told(&self.get(linked, key)), get, "get of {key}");
@@ -288,7 +289,8 @@ fn torn_bytes_are_read_again_and_garbage_is_reported() {
     every_format!(check);
 }
 
-/// Copies of several nodes are returned in their order, up to the first that is not a valid node.
+/// Copies of several nodes are returned in their order, up to the first node that is torn or dead. If a corrupt node
+/// comes earlier, an error is returned.
 #[test]
 fn copies_end_at_the_first_node_that_is_torn_or_dead() {
     fn check<F: NodeFormat<Key8> + Clone>(format: &F) {
@@ -528,7 +530,7 @@ fn a_check_reports_the_state_of_a_node() {
     assert_eq!(seen.unwrap().condition, Condition::Splitting);
 }
 
-/// Writes several times to an empty root. Returns the cost of each write.
+/// Writes several times to an empty root. Returns the answer to each write, and its cost.
 fn costs<F: NodeFormat<Key8> + Clone>(format: &F, setup: Setup) -> Vec<String> {
     let pool = pool(1);
     let v = pool.connect(0).unwrap();

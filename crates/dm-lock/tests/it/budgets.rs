@@ -123,7 +123,7 @@ fn a_missing_promise_costs_round_trips_never_correctness() {
         ..on
     };
     assert_eq!(adding(builder().masked_atomics(false), off), (3, 6));
-    // Every capability is missing: [CAS], [READ], [WRITE, CAS].
+    // Every capability that the locks could use here is missing: [CAS], [READ], [WRITE, CAS].
     let weakest = builder()
         .chip_bytes(0)
         .masked_atomics(false)

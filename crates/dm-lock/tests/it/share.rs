@@ -278,7 +278,8 @@ fn dropped_after_any_number_of_polls_nothing_is_shared_or_held() {
         let (v, w, at) = (bench.client(0), bench.client(0), node(0, 1));
         let (mut done, mut dropped) = (0, 0);
         for polls in (0..16).cycle().take(400) {
-            // In every other round, another client holds the lock, or shares it while this client tries to hold it.
+            // In every other round, another client holds the lock while this client tries to share it, and then shares
+            // it while this client tries to hold it.
             let other = polls % 2 == 1;
             let held = other.then(|| lock(&w, &bench.locks[0], at));
             let mut sharing = Box::pin(add_shared(&v, &bench.locks[0], at, 8));

@@ -168,7 +168,7 @@ fn the_error_of_a_detached_request_fails_the_next_operation() {
         // The caller has already received the error of an awaited request.
         assert!(block_on(v.word(at(1 << 40)).into_future()).is_err());
         assert!(v.operation().is_ok());
-        // A chain whose doorbell was not rung has no error and no effect.
+        // A chain whose doorbell was not rung reports no error and has no effect.
         drop(v.chain(NodeId(1)).write_word(at(4096), 1).word(at(4)));
         assert!(v.operation().is_ok());
         assert_eq!(block_on(v.word(at(4096))), Ok(0));

@@ -10,10 +10,12 @@ use crate::tree::world::number_of;
 /// The bytes of a path, `None` for each byte that no header holds.
 type Path = [Option<u8>];
 
-/// Returns all entries in ascending order of keys. Fails if a node does not store its whole prefix and clients do not
-/// skip bytes, if a leaf is linked in a place where its key does not belong, or if a key or a key byte of a node occurs
-/// twice. Also fails if the link depth of a leaf is too small. Fails if a slot leads to a replaced leaf, unless a
-/// client did not run to its end.
+/// Returns all entries in ascending order of keys.
+///
+/// Fails if a node or a leaf cannot be decoded, if a node does not store its whole prefix and clients do not skip
+/// bytes, if the keys below a node differ in its prefix, or if a key or a key byte of a node occurs twice. Also fails
+/// if a leaf is linked in a place where its key does not belong, if the link depth of a live leaf is too small, or if a
+/// slot leads to a replaced leaf although all clients ran to their ends.
 pub(crate) fn contents(end: &End<'_>, types: &NodeTypes, skips: bool) -> Result<Vec<(u64, u64)>, String> {
     let mut all = Vec::new();
     let root = RemotePtr::from_raw(end.word(Superblock::ROOT_WORD));

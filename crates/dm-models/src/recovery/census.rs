@@ -410,7 +410,7 @@ async fn until(
     Ok(false)
 }
 
-/// Checks that the census gave back `lost` blocks, if this is known, and not the linked one.
+/// If the census has a result, checks that it gave back `lost` blocks, if this is known, and not the linked one.
 async fn judge(
     c: &C,
     restored: Result<Option<Restored>, AllocError>,

@@ -12,7 +12,7 @@ use crate::locks::{lock_word, one_lock};
 
 /// A time that is longer than any lease.
 pub(super) const LEASE: Nanos = Nanos(1 << 40);
-/// The place of the three slots of members. Slots lie one line apart, behind the line of the area's head.
+/// The place of the members' area. Its three slots lie one line apart, behind the line of the area's head.
 pub(super) const AREA: RemotePtr = match RemotePtr::new(NodeId(0), 512) {
     Some(at) => at,
     None => RemotePtr::NULL,

@@ -17,7 +17,7 @@ pub(crate) const MENDED: &str = "mended";
 
 /// The number of the member that dies, or is fenced while it lives.
 pub(crate) const DEAD: u16 = 1;
-/// The place of the lock in a node that contains it.
+/// The byte offset of the lock word in a node that contains it.
 const LOCK_AT: u32 = 32;
 /// Bytes of the node that a client reads under its lock.
 const LEN: u32 = 16;

@@ -12,8 +12,8 @@ use super::world::{Do, Script, Spec, options, script, timeless};
 use crate::{Case, Entry, Explorable, How, Kind, Knob, Setting, Twin, matrix};
 use Do::{Get, Insert, Update};
 
-/// The old leaf is on memory node 0 and its parent on node 1. Client A splits the leaf, B reaches the new leaf through
-/// the changed parent, and C has cached the old parent before.
+/// The old leaf is on memory node 0 and its parent on node 1. Client A splits the leaf, B may reach the new leaf
+/// through the changed parent, and the first get of C may cache the old parent.
 const T_S4_SHAPES: &[(&str, Script)] = &[(
     "3x1",
     Script {

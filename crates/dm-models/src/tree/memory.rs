@@ -112,8 +112,9 @@ fn redo<F: NodeFormat<Key8>>(
     }
 }
 
-/// Returns all entries, leaf by leaf. Fails if a reader would not accept a leaf as it is, if there are gaps or
-/// overlaps between leaves, or if finishing an unfinished split would change the entries.
+/// Returns all entries, leaf by leaf. Fails if a reader would not accept a leaf as it is, if a leaf is dead, if there
+/// are gaps or overlaps between leaves, if a key occurs twice, or if an unfinished split cannot be finished without a
+/// change of the entries.
 pub(super) fn contents<F: LeafFormat<Key8>>(end: &End<'_>) -> Result<Vec<(u64, u64)>, String> {
     contents_of(end, &F::of(options().node, 8).expect("entries fit"))
 }
@@ -160,7 +161,7 @@ pub(crate) fn contents_from<F: NodeFormat<Key8>>(
     }
 }
 
-/// Returns an error if a leaf is in the middle of a split, a merge or a hop.
+/// Returns an error if a leaf is torn, or in the middle of a split, a merge or a hop.
 pub(crate) fn at_rest<F: NodeFormat<Key8>>(end: &End<'_>, format: &F) -> Result<(), String> {
     let mut at = first_leaf(end)?.unwrap_or(RemotePtr::NULL);
     while !at.is_null() {

@@ -38,7 +38,7 @@ pub(crate) trait Subject: Sized + 'static {
 
     fn state(&self) -> u64;
 
-    /// Returns all entries in memory in ascending order of keys, or a description of an error that was found.
+    /// Returns all entries in memory, in any order, or a description of an error that was found.
     fn contents(end: &End<'_>, options: &Self::Options) -> Result<Vec<(u64, u64)>, String>;
 
     /// Returns an error if a leaf is in the middle of a change. If no script of the index has a survivor, this need

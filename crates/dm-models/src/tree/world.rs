@@ -22,8 +22,8 @@ pub(crate) enum Do {
     Update(u64),
     Upsert(u64),
     Remove(u64),
-    /// Scans all keys from this one on. The scan must return all keys of [`Script::always`], and no key twice or out
-    /// of order.
+    /// Scans all keys from this one on. The scan must return those of them that are in [`Script::always`], and no key
+    /// twice or out of order.
     Scan(u64),
     /// Runs a housekeeping visit, which changes no entry ([`SubjectParts::visit`]).
     Visit,
@@ -43,7 +43,7 @@ pub(crate) struct Script {
     pub(crate) cold: &'static [u16],
     /// The compute node and the operations of each client.
     pub(crate) clients: &'static [(u16, &'static [Do])],
-    /// Keys that are present all the time. Every scan must return them.
+    /// Keys that are present all the time. Every scan whose range contains them must return them.
     pub(crate) always: &'static [u64],
     /// Whether the last client starts only after another client has died. It frees the dead client's locks before its
     /// operations.
@@ -119,7 +119,7 @@ pub(crate) fn timeless(knobs: Knobs) -> Knobs {
 }
 
 impl Script {
-    /// Returns the loaded keys.
+    /// Returns the keys that are present at the start.
     pub(crate) fn present(self) -> impl Iterator<Item = u64> {
         let keys = self.preload.iter().copied();
         keys.filter(move |k| !self.removed.contains(k))

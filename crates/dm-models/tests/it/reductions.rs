@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use dm_explore::{Report, Search, Verdict};
 use dm_models::{Case, Entry, How, Kind, Size, Variant, all};
 
-/// The maximum number of states of a model that is searched without any reduction. Many cases differ only in their
-/// knobs, so only some cases of each variant are used.
+/// The maximum number of states of a model that is searched without any reduction.
 const SMALL: u64 = 20_000;
+/// One in this number of cases of each variant is used, because many cases differ only in their knobs.
 const ONE_IN: usize = 7;
 
 fn cases() -> impl Iterator<Item = (&'static Entry, Variant, usize, Case)> {

@@ -11,7 +11,7 @@ use crate::memory::Memory;
 use crate::nic::Tally;
 use crate::request::{Kind, Request};
 
-/// Carries out `r`, which acts in a single step.
+/// Carries out all of `r` in a single step.
 #[inline(always)]
 pub(super) fn whole(r: &mut Request, kind: Kind, space: Space, memory: &mut Memory, tally: &mut Tally) {
     match kind {

@@ -25,7 +25,8 @@ impl Engine {
         self.errors.swap_remove(i).1
     }
 
-    /// Stores an unreported error, which the client's next operation returns.
+    /// If no poll has reported the error of `chain`, stores it for the client's next operation. Of several unreported
+    /// errors, only the first one is kept.
     #[inline]
     pub(super) fn defer_error(&mut self, chain: u32) {
         let c = &mut self.chains[chain as usize];

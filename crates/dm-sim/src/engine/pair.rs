@@ -48,11 +48,11 @@ pub(super) struct QueuePair {
 pub(super) struct Odd(u8);
 
 impl Odd {
-    /// A request was lost, and its error has not been reported yet.
+    /// A request was lost, and its chain has not completed with the error yet.
     pub(super) const BROKEN: Odd = Odd(1);
     /// The client is fenced.
     pub(super) const FENCED: Odd = Odd(2);
-    /// Chains wait behind a fenced request.
+    /// A request with a fence waits for earlier responses, so all later requests wait too.
     pub(super) const PARKED: Odd = Odd(4);
     /// The client has crashed.
     pub(super) const CRASHED: Odd = Odd(8);

@@ -57,13 +57,14 @@ impl Engine {
         (index != NOBODY).then_some(index)
     }
 
-    /// Appends a WRITE, or fails the chain if the WRITE is not allowed.
+    /// Appends a WRITE, or fails the chain if the WRITE is not allowed. Does nothing if the chain has failed already.
     #[inline(never)]
     pub(crate) fn push_write(&mut self, chain: u32, at: Place, bytes: &[u8], fence: bool) {
         self.push_entry(chain, &Entry::write(at, bytes, fence));
     }
 
-    /// Appends a request, or fails the chain if the request is not allowed.
+    /// Appends a request, or fails the chain if the request is not allowed. Does nothing if the chain has failed
+    /// already.
     #[inline(never)]
     pub(crate) fn push(&mut self, chain: u32, entry: &Entry<'_>) {
         self.push_entry(chain, entry);
@@ -82,7 +83,8 @@ impl Engine {
     }
 
     /// Returns whether `chain` has completed without error. If it is still in flight, the task `asking` is polled when
-    /// it completes. Returns `None` if the chain has failed, or if it is in flight and polled from outside a task.
+    /// it completes. Returns `None` if the chain has completed with an error, or if it is in flight and polled from
+    /// outside a task.
     #[inline(always)]
     pub(crate) fn poll_chain(
         &mut self,
@@ -98,8 +100,8 @@ impl Engine {
     }
 
     /// Polls a chain of which only the first result is needed, and closes the chain if it has completed. Returns
-    /// `Some(None)` if the chain is still in flight. Returns `None` if it has failed, or if it is in flight and polled
-    /// from outside a task: then only [`Self::poll_slowly`] can tell its state.
+    /// `Some(None)` if the chain is still in flight. Returns `None` if it has completed with an error, or if it is in
+    /// flight and polled from outside a task: then only [`Self::poll_slowly`] can tell its state.
     #[inline(always)]
     pub(crate) fn poll_single(
         &mut self,

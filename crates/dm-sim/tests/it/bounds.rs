@@ -1,4 +1,4 @@
-//! Tests three properties for every resource that can be the limit: no run exceeds the limit of the cost model, a
+//! Tests three properties for several resources that can be the limit: no run exceeds the limit of the cost model, a
 //! saturated run comes close to it, and the simulation finds this resource to be the busiest.
 #![expect(clippy::unwrap_used, reason = "a test panics")]
 

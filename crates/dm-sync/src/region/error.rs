@@ -37,7 +37,8 @@ pub enum RegionError {
         /// The process that holds the line.
         pid: u32,
     },
-    /// The operating system refused the mapping, or the region is too large to be mapped.
+    /// The operating system refused the mapping or did not tell the file's length, or the region is too large to be
+    /// mapped.
     Map {
         /// Bytes requested.
         bytes: u64,
@@ -56,7 +57,7 @@ pub enum RegionError {
         /// The requested offset.
         at: u64,
     },
-    /// This process's id does not fit into a line lock, which has 22 bits (the limit of Linux).
+    /// This process's id does not fit into the 22 bits that a line lock has for it (the limit of Linux).
     PidTooBig {
         /// The process id.
         pid: u32,

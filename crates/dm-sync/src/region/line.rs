@@ -112,7 +112,7 @@ impl Line {
 #[repr(transparent)]
 pub(super) struct LineLock(AtomicU64);
 
-/// Bits of a process id (Linux: at most 2^22).
+/// Bits of a process id (on Linux, ids are below 2^22).
 pub(super) const HOLDER_BITS: u32 = 22;
 const HOLDER_MASK: u64 = (1 << HOLDER_BITS) - 1;
 

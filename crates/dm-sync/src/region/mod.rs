@@ -11,8 +11,8 @@
 //! * **I3** [`Region::cas`], [`Region::masked_cas`] and [`Region::faa`] are atomic with each other and with all
 //!   reads and writes of their word (in [`AtomicUnit::Line`], of their line).
 //! * **I4** A thread that reads a write's bytes also reads everything that the writer wrote before.
-//! * **I5** No access hangs for ever: if the holder of a line died, the access returns
-//!   [`RegionError::HolderDead`]; if a line stays locked, it returns [`RegionError::Busy`].
+//! * **I5** No access waits for ever for the holder of a line: if the holder died, the access returns
+//!   [`RegionError::HolderDead`]; if the line stays locked, it returns [`RegionError::Busy`].
 //!
 //! Different lines of one access are not atomic together, and may be served in any order ([`LineOrder`]). If
 //! two threads each write their own bytes and then read the other's, both may read the old bytes. A [`fence`]
@@ -69,10 +69,11 @@ pub fn fence() {
     atomic_fence(SeqCst);
 }
 
-/// A sequence of bytes, zero at first, which are accessed as atomic 64-bit words in 64-byte lines.
+/// A sequence of bytes, which are accessed as atomic 64-bit words in 64-byte lines. They are zero at first, unless the
+/// region is in a file with other content.
 ///
-/// Word values are numbers: byte `k` of a word is its bits `8k..8k+8`. Lengths are rounded up to whole lines.
-/// `Send + Sync`; every method takes `&self`. An access of no bytes succeeds anywhere up to the end.
+/// Word values are numbers: byte `k` of a word is its bits `8k..8k+8`. A region's length is rounded up to whole lines.
+/// A region is `Send + Sync`, and every access takes `&self`. An access of no bytes succeeds anywhere up to the end.
 ///
 /// ```
 /// use dm_sync::region::{AtomicUnit, Region, RegionError};
@@ -97,8 +98,8 @@ impl Region {
     /// Makes a region of `bytes` bytes of this process's memory. A page takes no memory before its first use.
     ///
     /// # Errors
-    /// Returns [`RegionError::Map`] if the system has not enough memory, and [`RegionError::PidTooBig`] if this
-    /// process's id does not fit into a line lock.
+    /// Returns [`RegionError::Map`] if the system refuses the mapping or the region is too large, and
+    /// [`RegionError::PidTooBig`] if this process's id does not fit into a line lock.
     pub fn anonymous(bytes: u64, unit: AtomicUnit) -> Result<Self, RegionError> {
         let lines = bytes.div_ceil(LINE_BYTES as u64);
         Self::over(Mapping::anonymous(lines)?, lines, unit)
@@ -109,13 +110,13 @@ impl Region {
     ///
     /// The region takes [`Region::file_bytes`] bytes of the file, including its line locks. All processes
     /// must give the same `bytes` and `unit`. The zeroes of a new file are a valid region. If the file is
-    /// shortened while it is mapped, a signal ends the process.
+    /// shortened while it is mapped, an access to a part that is gone ends the process by a signal.
     ///
     /// # Errors
     /// Returns [`RegionError::FileUnaligned`] if `at` is not a multiple of [`FILE_ALIGN`],
     /// [`RegionError::FileTooShort`] if the file ends before the region's end, [`RegionError::Map`] if the
-    /// system refuses the mapping, and [`RegionError::PidTooBig`] if this process's id does not fit into a line
-    /// lock.
+    /// system refuses the mapping or the region is too large, and [`RegionError::PidTooBig`] if this process's id
+    /// does not fit into a line lock.
     pub fn in_file(file: &File, at: u64, bytes: u64, unit: AtomicUnit) -> Result<Self, RegionError> {
         let lines = bytes.div_ceil(LINE_BYTES as u64);
         Self::over(Mapping::in_file(file, at, lines)?, lines, unit)
@@ -200,8 +201,8 @@ impl Region {
     /// Reads the word at `offset`, a multiple of eight.
     ///
     /// # Errors
-    /// Returns [`RegionError::Unaligned`] if `offset` is not a multiple of eight, and otherwise the errors of
-    /// [`Region::read`].
+    /// Returns the errors of [`Region::read`], and [`RegionError::Unaligned`] if the word is in the region but
+    /// `offset` is not a multiple of eight.
     #[inline]
     pub fn read_word(&self, offset: u64) -> Result<u64, RegionError> {
         let (line, lock, word) = self.word(offset)?;
@@ -240,8 +241,7 @@ impl Region {
     /// Writes the whole word at `offset`, a multiple of eight.
     ///
     /// # Errors
-    /// Returns [`RegionError::Unaligned`] if `offset` is not a multiple of eight, and otherwise the errors of
-    /// [`Region::write`].
+    /// Returns the errors of [`Region::read_word`]. The operation then had no effect.
     #[inline]
     pub fn write_word(&self, offset: u64, value: u64) -> Result<(), RegionError> {
         let (line, lock, word) = self.word(offset)?;

@@ -27,7 +27,7 @@ pub enum LineOrder {
 const PIECE_UNITS: usize = 256;
 
 impl LineOrder {
-    /// Calls `serve` once for each of `0..units`.
+    /// Calls `serve` once for each of `0..units`, in this order. Stops at the first error and returns it.
     #[inline]
     pub(super) fn try_for_each<E>(
         self,

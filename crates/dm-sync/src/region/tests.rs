@@ -153,7 +153,7 @@ fn a_line_is_torn_in_word_mode() {
     assert!(torn, "50 M reads of a line under writing, and none torn");
 }
 
-/// Different writers write different bytes of one word, and atomics change the next word. No write may be
+/// Different writers write different bytes of one word, and atomics change the next two words. No write may be
 /// lost.
 #[test]
 fn neighbours_keep_their_bytes() {
@@ -367,7 +367,7 @@ fn a_file_that_does_not_fit_is_refused() {
     assert_eq!(crooked, Some(RegionError::FileUnaligned { at: 64 }));
 }
 
-/// Checks that in word mode a seeded order serves each word exactly once, at any alignment and length.
+/// Checks that in word mode a READ in a seeded order copies all bytes, although it begins within a word.
 #[test]
 fn word_mode_serves_each_word_once() {
     let region = Region::anonymous(4096, AtomicUnit::Word).expect("4 KiB");

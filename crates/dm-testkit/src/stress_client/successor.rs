@@ -153,7 +153,7 @@ impl<'r, E: Env> Client<'r, E> {
     }
 }
 
-/// Returns whether the other members have expelled this client's compute node.
+/// Returns whether the error says that the other members have expelled this client's compute node.
 fn is_fenced(e: &IndexError) -> bool {
     match e {
         IndexError::Control(e) => *e == ControlError::Fenced,

@@ -15,7 +15,7 @@ use crate::cli::Doctor;
 const PACKAGES: &str = "libibverbs-dev libnl-3-dev libnl-route-3-dev ibverbs-providers rdma-core \
     cmake libclang-dev pkg-config gcc libc6-dev";
 
-/// Examines this machine and prints the report; returns `false` if it has no usable device.
+/// Examines this machine and prints the report. Returns `false` if it has no device that this build can use.
 pub(crate) fn perform(asked: &Doctor, registry: &Registry) -> io::Result<bool> {
     let mut text = String::new();
     let ports = sysfs::ports(Path::new(sysfs::INFINIBAND));

@@ -1,7 +1,7 @@
 //! Real machines: the promises of a machine's device, memory nodes, and the index of a cluster.
 //!
-//! Code that needs libibverbs is behind the feature `ib`. Without this feature, the command prints how to build with
-//! it.
+//! Code that needs libibverbs is behind the feature `ib`. Without this feature, a command that needs it prints how to
+//! build with it.
 
 mod doctor;
 mod protocols;

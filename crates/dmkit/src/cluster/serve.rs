@@ -8,7 +8,7 @@ use dm_verbs::Nanos;
 
 use crate::cli::Serve;
 
-/// Serves until it is told to stop (SIGINT, SIGTERM).
+/// Serves until it is told to stop (SIGINT, SIGTERM or SIGHUP).
 pub(crate) fn perform(asked: &Serve) -> io::Result<bool> {
     tracing_subscriber::fmt()
         .with_writer(io::stderr)
@@ -40,7 +40,7 @@ pub(crate) fn perform(asked: &Serve) -> io::Result<bool> {
     }
     let (stop, stopped) = mpsc::channel();
     ctrlc::set_handler(move || {
-        // After a second signal nobody receives this, and nothing is left to do.
+        // If nobody receives this, the node has stopped already, and nothing is left to do.
         let _ = stop.send(());
     })
     .map_err(io::Error::other)?;

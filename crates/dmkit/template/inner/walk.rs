@@ -18,7 +18,7 @@ impl<K: KeyBytes, L> Fences<K, L> {
     }
 
     /// Walks from the nearest known leaf to the leaf of `key`. Without a key, walks from the first leaf to the last
-    /// one. Learns the leaves on the way.
+    /// one. Learns the leaves on the way. Returns `None` if the index has no leaf.
     pub(super) async fn walk<V: Verbs>(
         &self,
         v: &V,

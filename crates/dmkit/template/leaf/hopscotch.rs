@@ -1,4 +1,4 @@
-//! Leaves that are hopscotch tables. A client reads one neighbourhood of them.
+//! Leaves that are hopscotch tables. A get reads only one neighbourhood of a leaf.
 
 use dm_assemble::{OpenError, Pool};
 use dm_hopscotch::{HopOptions, Hopscotch, Neighbourhoods};

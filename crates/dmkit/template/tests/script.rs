@@ -31,7 +31,7 @@ fn it_passes_the_script_of_every_index_on_a_simulated_testbed() {
 fn many_clients_get_only_right_answers_on_cards_that_promise_little() {
     for seed in 0..8 {
         let script = Stress {
-            // The index grows and shrinks twice.
+            // The index grows and shrinks four times.
             waves: 4,
             keys: 1_000,
             ..Stress::new(8_000, seed)

@@ -1,4 +1,5 @@
-//! Tests of wrong separators: each costs additional steps once, and none causes a wrong answer.
+//! Tests of wrong and of approximate separators. A wrong one costs additional steps once, and none causes a wrong
+//! answer.
 
 use dm_art::{Art, ArtOptions, DEFAULT_TURN, SeparatorOptions, SingleOptions, Singles};
 use dm_index::{CpuCost, RangeIndex, Scan};
@@ -11,7 +12,7 @@ use dolphin::{Dolphin, Key8, NodeTypes, Options};
 
 use dm_alloc::{Allocator, ReclaimOptions, Superblock};
 
-/// Number of keys, which are even numbers.
+/// Number of keys.
 const KEYS: u64 = 1_000;
 
 fn options(separators: SeparatorOptions) -> Options {

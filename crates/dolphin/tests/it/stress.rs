@@ -11,8 +11,8 @@ use dolphin::{DEFAULT_ATTEMPTS, Key8, KeyN, Options, Rdwc, ReclaimOptions};
 
 use crate::common::Tree;
 
-/// Returns options with leaves of about a dozen entries with packed keys, so that they split and merge often. If values
-/// have two words or more, a get which mixes two values is noticed. The cache has room for some of the separators.
+/// Returns options with small leaves, so that they split and merge often. If values have two words or more, a get which
+/// mixes two values is noticed. The cache has room for some of the separators.
 fn options(value_bytes: usize) -> Options {
     Options {
         leaf_bytes: (64 + 8 * (value_bytes + 34)).next_multiple_of(64),

@@ -119,7 +119,7 @@ fn budgets_are_met_to_the_byte() {
     );
     within(found, 3, on);
     within(loopback().run_one(Measure(on.published())), 4, on.published());
-    // No lock word is ever written by a WRITE, so nothing changes if atomics race with WRITEs.
+    // If locks can be shared, no WRITE changes a lock word. So the costs do not change if atomics race with WRITEs.
     let mut racy = cx6.clone();
     racy.caps.atomic_vs_write = AtomicVsWrite::Racy;
     within(simulated(racy, on), 3, on);

@@ -1,5 +1,5 @@
-//! Runs the same script with trees of several options. The default options and small nodes run in every world, and each
-//! other tree runs in one world.
+//! Runs the script of every index on trees with different options. The default options and small nodes run in every
+//! world, and each other tree runs in one world.
 
 use dm_testkit::{Family, TestKey, WorldKind, conform};
 use marlin::{DEFAULT_NODE_BYTES, Options, Rdwc};

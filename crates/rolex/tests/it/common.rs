@@ -105,7 +105,7 @@ impl<P: Learns> IndexUnderTest for Tree<P> {
     }
 }
 
-/// A client that also retrains the models. A visit may fail if a client was killed, and changes no answer.
+/// A client that also retrains the models. A visit that fails is ignored, because it changes no answer.
 struct Visiting<'h, P: Parts, V, C> {
     index: &'h Opened<P>,
     v: &'h V,

@@ -125,7 +125,7 @@ fn a_compute_node_that_collects_publishes_its_splits() {
                 words.push(word);
             }
         }
-        // The first leaf, and a table after each 64 new leaves.
+        // The root word points to the first leaf, and then to another table after each 64 new leaves.
         assert_eq!(words.len(), 4, "{words:?}");
     });
 }
@@ -172,7 +172,7 @@ fn a_visit_ends_at_damaged_bytes() {
     });
 }
 
-/// Old tables are reused: memory does not grow with the number of visits.
+/// The memory of old tables is reused, so it does not grow with the number of visits.
 #[test]
 fn the_memory_of_old_tables_is_reused() {
     let pool = Loopback::builder()

@@ -42,7 +42,7 @@ impl Measured {
 }
 
 /// Inserts `keys` keys of 8 bytes with values of 8 bytes into an empty tree, in random order, and measures its memory.
-/// Calls `progress` regularly with the number of keys.
+/// Calls `progress(i)` after the insert of key number `i`, for each multiple `i` of 2^20.
 pub(crate) fn measure(keys: u64, mut progress: impl FnMut(u64)) -> Result<Measured, Box<dyn Error>> {
     // The world has twice the memory of the limit, and room for partly used chunks.
     let world = Loopback::builder()

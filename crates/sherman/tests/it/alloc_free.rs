@@ -1,4 +1,5 @@
-//! Tests that in the steady state a get, an update or an upsert of a present key allocates nothing on the compute node.
+//! Tests that in the steady state gets, and updates, upserts and inserts of present keys, allocate nothing on the
+//! compute node, and that scans allocate little.
 
 use crate::common::Tree;
 use dm_index::{Applied, RangeIndex, Scan};

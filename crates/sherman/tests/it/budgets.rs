@@ -1,5 +1,5 @@
-//! Tests of the exact cost of each operation, with all inner nodes cached and no other client. The costs are the same
-//! on loopback and in the simulator.
+//! Tests of the cost of each operation, with all inner nodes cached. The costs of gets, writes and splits without other
+//! clients are exact. They are the same on loopback and in the simulator.
 
 use crate::common::Tree;
 use dm_index::{Applied, Fill, RangeIndex, Scan};
@@ -173,7 +173,7 @@ fn expect(costs: &Costs, found_nothing: Cost, shape: Cost, [update, insert, remo
     assert_eq!(costs.insert_present, found_nothing);
 }
 
-/// The cost of the chains [masked CAS, READ], [WRITE entry, WRITE unlock].
+/// The cost of the chains [masked CAS, READ], [WRITE entry, WRITE unlock], without the bytes of the entry.
 const TWO: Cost = Cost {
     round_trips: 2,
     doorbells: 2,
@@ -186,7 +186,7 @@ const TWO: Cost = Cost {
 };
 /// The cost of the chains [masked CAS, READ] and [WRITE unlock].
 const TWO_UNLOCK: Cost = Cost { writes: 1, ..TWO };
-/// The cost of masked CAS, READ, [WRITE entry, WRITE unlock].
+/// The cost of masked CAS, READ, [WRITE entry, WRITE unlock], without the bytes of the entry.
 const THREE: Cost = Cost {
     round_trips: 3,
     doorbells: 3,

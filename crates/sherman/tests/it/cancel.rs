@@ -30,7 +30,7 @@ fn options(variant: Variant) -> Options {
     })
 }
 
-/// Polls a future at most this many times, then drops it.
+/// Polls a future at most this many times. Returns `None` if the future is not ready then; the caller drops it.
 struct Cut<'f, F> {
     inner: Pin<&'f mut F>,
     polls: u64,
@@ -112,7 +112,7 @@ impl Own {
         Key8::nth(i * self.clients + self.me)
     }
 
-    /// Runs one operation on one of the client's keys, and drops the operation after `polls` polls.
+    /// Runs one operation on one of the client's keys, and drops the operation if it has not ended after `polls` polls.
     async fn step<I: RangeIndex<Key = Key8>>(
         &mut self,
         index: &I,
@@ -213,7 +213,8 @@ impl<F: LeafFormat<Key8>> Job for Drops<F> {
         let mut own = Own::new(number, self.clients);
         let mut rng = Rng::new(self.seed, number as u64);
         for _ in 0..self.operations {
-            // Most operations are dropped during their polls, and some run to their end.
+            // Three of four operations are dropped after a few polls, unless they end before. The others run to their
+            // end.
             let polls = if rng.below(4) == 0 {
                 u64::MAX
             } else {

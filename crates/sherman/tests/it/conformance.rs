@@ -1,4 +1,4 @@
-//! Runs the same script with every correct variant, in every world.
+//! Runs the script of every index on every correct variant, in every world.
 
 use crate::common::Tree;
 use dm_layout::{Checksummed, Slotted};

@@ -1,4 +1,5 @@
-//! Tests of published flaws, each switched on alone. The flaw must show, and the default must pass the same scenario.
+//! Tests of published flaws, each switched on alone, and of all of them together. Except for T-S13, a flaw must show,
+//! and the default must pass the same scenario.
 //!
 //! T-S2b and T-S4 need a request that is delayed by several round trips. Neither loopback nor the simulated network
 //! delays a request that long, so the explorer tests these flaws. The test of T-S7 is in `dm-cache`.

@@ -1,4 +1,5 @@
-//! Property tests: compares any sequence of operations with a `BTreeMap`. Nodes are so small that several levels split.
+//! Property tests, which compare random sequences of operations with a `BTreeMap`. Nodes are so small that several
+//! levels split.
 
 use crate::common::Tree;
 use dm_index::RangeIndex;
@@ -36,7 +37,7 @@ fn run<K: TestKey, F: LeafFormat<K>>(options: Options, ops: &[Op<K>]) -> Result<
                 return Err(TestCaseError::fail(e.to_string()));
             }
         }
-        // The same client, and a client with an empty cache, must find all entries.
+        // A client of the same tree, and a client with an empty cache, must find all entries.
         let cold = index.open(&v).await.expect("a pool");
         for tree in [&tree, &cold] {
             if let Err(e) = check_all(&tree.client(&v), &model).await {

@@ -1,4 +1,4 @@
-//! A compute node that has cached nodes, which another compute node has split many times since.
+//! Tests of a compute node with cached nodes that another compute node has split many times since.
 
 use dm_index::{Applied, Key8, RangeIndex, Scan};
 use dm_loopback::{Endpoint, Loopback, block_on};
@@ -54,8 +54,8 @@ fn a_separator_whose_parent_is_far_to_the_right_is_inserted_after_another_descen
     let (old, new) = (open(&v), open(&w));
     let (client, other) = (old.client(&v), new.client(&w));
     (0..20).for_each(|i| insert(&other, i * 10_000));
-    // The first compute node caches the only inner node. Its last leaf stays where it is, but about 500 nodes that are
-    // split off from the inner node come to lie between the two.
+    // The first compute node caches the only inner node. The last leaf of the tree stays where it is, but splits put
+    // about 500 nodes between this inner node and the parent of the last leaf.
     let last = 190_000;
     assert_eq!(block_on(client.get(&Key8(last), &mut Vec::new())), Ok(true));
     (1..8_000).for_each(|key| insert(&other, key));

@@ -50,7 +50,7 @@ fn loopback(script: &Stress, host_bytes: u64) -> Report {
     report.expect_correct()
 }
 
-/// Returns a script that inserts and removes keys in waves, so that nodes merge as often as they split.
+/// Returns a script that inserts and removes keys in waves, so that nodes split and merge.
 fn waves(operations: u64, seed: u64) -> Stress {
     Stress {
         waves: 4,
@@ -60,7 +60,7 @@ fn waves(operations: u64, seed: u64) -> Stress {
 }
 
 /// Runs 48 clients on 3 compute nodes, over 2 memory nodes. The seed determines the testbed, the script, the variant,
-/// and whether memory nodes and compute nodes share machines.
+/// whether there is an outage, and whether memory nodes and compute nodes share machines.
 fn simulated(seed: u64, operations: u64, cards: Cards) {
     let variants = [
         Variant::Default,

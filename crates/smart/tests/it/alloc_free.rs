@@ -1,5 +1,5 @@
-//! Tests that in the steady state operations that change no node allocate nothing on the compute node: operations on
-//! present keys, and operations that find their key absent.
+//! Tests that in the steady state operations that change no node allocate nothing on the compute node: gets, updates,
+//! upserts and inserts of present keys, and gets, updates and removes of absent keys.
 
 use crate::common::Tree;
 use dm_loopback::{Loopback, block_on};

@@ -82,7 +82,7 @@ fn another_pool_and_other_arguments_are_refused() {
     });
 }
 
-/// Returns the leaf or node that the root's slot of `byte` points to.
+/// Returns the leaf or node that the root's slot of `byte` points to, and whether it is a leaf.
 async fn below<V: Verbs>(v: &V, tree: &Smart<Key8>, byte: u8) -> (RemotePtr, bool) {
     let slot = tree
         .root()

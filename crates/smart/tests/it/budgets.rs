@@ -1,5 +1,6 @@
-//! Tests of the exact cost of each operation. Unless a test says otherwise, all inner nodes are cached, and there is no
-//! other client. The costs are the same on loopback and in the simulator.
+//! Tests of the cost of each operation. The costs on one memory node are exact, except those of scans. Unless a test
+//! says otherwise, all inner nodes are cached, and there is no other client. The costs are the same on loopback and in
+//! the simulator.
 
 use crate::common::{Tree, art, hybrid, optimistic, out_of_place, plain, under_tables};
 use dm_index::{Applied, RangeIndex, Scan};
@@ -42,9 +43,9 @@ impl Cost {
     }
 }
 
-/// A key that is alone below its slot of the root.
+/// A key that is alone below its slot of the node under the root.
 const ALONE: u64 = 1 << 40;
-/// A key that uses the same slot of the root as `ALONE`, and differs from it in the next byte.
+/// A key that uses the same slot of this node as `ALONE`, and differs from it in the next byte.
 const BESIDE: u64 = ALONE + (5 << 32);
 /// Number of loaded keys. The keys are the even numbers below twice this number.
 const LOADED: u64 = 2_000;
@@ -158,7 +159,7 @@ const NODE: Cost = Cost {
     bytes_read: 2064,
     ..LEAF
 };
-/// The cost of the chains \[CAS lock, READ leaf\] and \[WRITE …, WRITE unlock\].
+/// The cost of the chains \[CAS lock, READ leaf\] and \[WRITE …, WRITE unlock\], without the written bytes.
 const LOCKED: Cost = Cost {
     round_trips: 2,
     writes: 2,

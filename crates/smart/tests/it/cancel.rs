@@ -24,7 +24,7 @@ fn options(rdwc: Rdwc) -> Options {
     }
 }
 
-/// Polls a future at most this many times, then drops it.
+/// Polls a future at most this many times. Returns `None` if the future is not ready then; the caller drops it.
 struct Cut<'f, F> {
     inner: Pin<&'f mut F>,
     polls: u64,
@@ -89,7 +89,7 @@ impl Own {
         }
     }
 
-    /// Runs one operation on one of the client's keys, and drops the operation after `polls` polls.
+    /// Runs one operation on one of the client's keys, and drops the operation if it has not ended after `polls` polls.
     async fn step(
         &mut self,
         index: &impl RangeIndex<Key = Key8>,
@@ -186,7 +186,8 @@ impl Job for Drops {
         let mut own = Own::new(number, self.clients);
         let mut rng = Rng::new(self.seed, number as u64);
         for _ in 0..self.operations {
-            // Most operations are dropped during their polls, and some run to their end.
+            // Three of four operations are dropped after a few polls, unless they end before. The others run to their
+            // end.
             let polls = match rng.below(4) {
                 0 => u64::MAX,
                 _ => 1 + rng.below(self.polls_max),
@@ -198,7 +199,7 @@ impl Job for Drops {
 }
 
 /// A client that starts after all others have ended, with an empty cache. It checks that every key has a possible
-/// content, and that every lock is free.
+/// content. It also upserts every key, which fails if the key's lock is still held.
 struct Last(Mutex<Vec<Own>>, Options);
 
 impl Job for Last {

@@ -1,4 +1,5 @@
-//! Runs the same script with every correct variant, in every world.
+//! Runs the script of every index on trees with different techniques. Those of the macro run in every world, and those
+//! of `others` in one world each.
 
 use crate::common::{Tree, art, hash_cache, hybrid, optimistic, plain, under_tables};
 use dm_testkit::{Family, TestKey};

@@ -1,4 +1,4 @@
-//! Runs the script of every index on items of variable length, behind radix levels.
+//! Runs the script of every index on items of variable length, behind radix levels. Also tests exchanges.
 
 use dm_index::{Exchange, IndexError, Key8};
 use dm_loopback::{Loopback, block_on};

@@ -39,7 +39,7 @@ fn tree_under_tables(run: KillRun) -> Tree<Key8> {
     }))
 }
 
-/// Returns the same tree with out-of-place updates.
+/// Returns the tree of `tree_under_tables` with out-of-place updates.
 fn tree_as_art(run: KillRun) -> Tree<Key8> {
     Tree::new(art(tree_under_tables(run).options))
 }

@@ -1,4 +1,5 @@
-//! Property tests: compares any sequence of operations with a `BTreeMap`, on keys that share prefixes of every length.
+//! Property tests, which compare random sequences of operations with a `BTreeMap`, on keys that share prefixes of every
+//! length.
 
 use crate::common::{Tree, art, out_of_place, under_tables};
 use dm_layout::NodeTypes;
@@ -139,7 +140,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// Few keys, whose different bytes are far apart, so that most prefixes have bytes that no header holds.
+    /// Uses few keys, whose different bytes are far apart, so that most prefixes have bytes that no header holds.
     #[test]
     fn skipped_bytes(
         ops in ops(40, 500), types in types(), cache_bytes in cache(), switches in switched(Options::new(8)),

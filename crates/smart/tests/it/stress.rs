@@ -27,7 +27,7 @@ fn options() -> Options {
     }
 }
 
-/// Returns a script that inserts and removes keys in waves, so that nodes shrink as often as they grow.
+/// Returns a script that inserts and removes keys in waves, so that nodes grow and shrink.
 fn waves(operations: u64, seed: u64) -> Stress {
     Stress {
         waves: 4,
@@ -42,7 +42,7 @@ fn correct(report: Report) {
     assert!(report.linearized.0 > 800 && report.meter.splits > 0, "{report}");
 }
 
-/// Returns small options as in the paper's ART. All inner nodes share few locks.
+/// Returns options with small nodes, as in the paper's ART. All inner nodes share few locks.
 fn contended_art() -> Options {
     art(Options {
         locks_per_node: 64,
@@ -124,7 +124,8 @@ fn out_of_place_updates() {
     }
 }
 
-/// Every kind of path compression except the default: paths have more nodes with one child, or headers lack key bytes.
+/// Runs trees with every kind of path compression except the default: paths have more nodes with one child, or headers
+/// lack key bytes.
 #[test]
 fn path_compressions() {
     for compression in [Compression::NONE, Compression::OPTIMISTIC, Compression::HYBRID] {
@@ -140,7 +141,8 @@ fn path_compressions() {
     }
 }
 
-/// The RNICs promise as little as possible, and clients are suspended.
+/// With seed 0, the RNICs promise as little as possible, and clients are suspended. Each other seed selects some of
+/// these weaknesses.
 #[test]
 fn weak_cards() {
     for seed in 0..5 {

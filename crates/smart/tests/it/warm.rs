@@ -42,7 +42,7 @@ fn pool(options: &Options) -> (Loopback, Smart<Key8>) {
     (pool, tree)
 }
 
-/// Returns the number of these keys whose inner nodes are not all cached.
+/// Gets each of these keys, and returns the number of cache misses.
 fn misses(pool: &Loopback, cn: u16, tree: &Smart<Key8>, keys: impl Iterator<Item = u64>) -> u64 {
     let v = pool.connect(cn).expect("a client");
     let (client, mut value) = (tree.client(&v), Vec::new());
@@ -89,7 +89,7 @@ fn an_outdated_cache_is_not_copied() {
     let (pool, tree) = pool(&options(1 << 20));
     let v = pool.connect(0).expect("a client");
     block_on(tree.warm(&v)).expect("inner nodes");
-    // No client of compute node 0 runs any more, so the memory of its cached nodes may be reused.
+    // No client of compute node 0 runs an operation any more, so the memory of its cached nodes may be reused.
     let v = pool.connect(1).expect("a client");
     let other = block_on(Smart::<Key8>::open(&v, &options(1 << 20))).expect("it is there");
     for i in 0..KEYS {

@@ -36,7 +36,7 @@ const READY: [&str; 2] = ["get", "update"];
 const EXPLAINED: [&str; 3] = ["get", "update", "insert"];
 /// The smallest share of an operation's instructions that the listed functions have together.
 const NAMED: f64 = 0.85;
-/// Number of functions of the source that are named for each compiled function.
+/// Maximum number of functions of the source that are named for each compiled function.
 const SOURCES: usize = 4;
 /// Number of measurements that run in parallel. Each callgrind uses one core.
 const THREADS: usize = 2;
@@ -61,7 +61,7 @@ type Table = BTreeMap<(String, String), Figures>;
 /// The instructions of an operation by function, for each index and each operation of [`EXPLAINED`].
 type Explained = BTreeMap<(String, String), BTreeMap<Function, f64>>;
 
-/// Measures every operation of all `INDEXES`, and compares the results or writes the table.
+/// Measures every operation of all `INDEXES`, and compares the results with the page, or writes them into it.
 pub(super) fn run(root: &Path, options: &Options) -> Result<()> {
     let shell = Shell::new()?;
     shell.change_dir(root);

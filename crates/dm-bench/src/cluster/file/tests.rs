@@ -190,7 +190,7 @@ fn no_message_repeats_more_than_a_short_line() {
             );
         }
     }
-    // A file of 30 MB is refused because of its size, before it is parsed.
+    // A file of 30 MiB is refused because of its size, before it is parsed.
     let error = dir.read(long(30 << 20).as_bytes()).unwrap_err();
     assert!(
         error.ends_with("a cluster file has at most 1048576 bytes"),

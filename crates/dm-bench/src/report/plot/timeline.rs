@@ -7,7 +7,8 @@ use plotters::style::FontStyle;
 use super::{Drawn, INK, PALE, Pen, colour, of_series};
 use crate::report::Row;
 
-/// Returns the slices of a row: the time of the middle of each in milliseconds, and its throughput in Mops.
+/// Returns the slices of a row: the time of the middle of each in milliseconds, and its throughput in Mops, without the
+/// operations that failed.
 pub(in crate::report) fn slices(row: &Row) -> Vec<(f64, f64)> {
     let ops = row.timeline.split(' ').map(|slice| {
         let (ops, _failed) = slice.split_once('+').unwrap_or((slice, ""));
@@ -18,7 +19,7 @@ pub(in crate::report) fn slices(row: &Row) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// Returns the first death, in milliseconds.
+/// Returns the time of the first death in milliseconds, if compute nodes die.
 pub(in crate::report) fn death(row: &Row) -> Option<f64> {
     let rest = row
         .kills

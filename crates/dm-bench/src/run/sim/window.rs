@@ -78,8 +78,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the share of time for which the busiest resource is busy with a client's short READs, among `others` long
-    /// READs before and as many after these.
+    /// Returns the share of time for which the busiest resource is busy with a client's short READs, among `others`
+    /// long READs before and as many after these.
     fn share(others: u64) -> f64 {
         const SHORT: u64 = 100;
         let sim = Sim::builder(CostModel::cx5_ib())
