@@ -172,7 +172,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             Stage::Frozen => {
                 let head = self.format.open(&mut one).map_err(|e| failure(at, e))?;
                 let chain = v.chain(at.node()).write(at.add(head.start as u64), &one[head]);
-                set.write_back([(at.node(), chain)]).await?;
+                set.write_back([chain]).await?;
                 v.meter().note(Event::Mended);
                 Ok(())
             }
@@ -244,7 +244,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let head = self.format.open(left).map_err(bad)?;
         chain = chain.write(left_at.add(head.start as u64), &left[head]);
         let dead = self.format.header(right).map_err(bad)?;
-        set.write_back([(left_at.node(), chain)]).await?;
+        set.write_back([chain]).await?;
         v.meter().note(Event::Mended);
         v.local(LocalStep::Section).await;
         // No pointer of the index leads to the right node any more: the merge removed the parent's entry first, or the

@@ -402,7 +402,5 @@ pub(crate) async fn carry_out<'a, V: Verbs>(
         chain = chain.write(*at, bytes);
     }
     relisting.piece = None;
-    set.write_back([(plan.node, chain)])
-        .await
-        .map_err(IndexError::from)
+    set.write_back([chain]).await.map_err(IndexError::from)
 }

@@ -294,7 +294,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
     /// over the lock meanwhile.
     ///
     /// # Panics
-    /// Panics if `chain` goes to another memory node than the lock, and the unlock is posted in this chain.
+    /// Panics if `chain` goes to another memory node than the lock.
     pub async fn write_back(mut self, chain: Chain<'a, V, (), Open>) -> Result<(), LockError> {
         match self.is_wanted().await {
             true => self.hand_on(Some(chain)).await,
@@ -326,12 +326,13 @@ impl<'a, V: Verbs> Guard<'a, V> {
     /// allow both in one chain, the unlock follows when `chain` has completed.
     ///
     /// # Panics
-    /// Panics if `chain` goes to another memory node than the lock, and the unlock is posted in this chain.
+    /// Panics if `chain` goes to another memory node than the lock.
     #[inline(always)]
     pub fn unlock(&mut self, chain: Option<Chain<'a, V, (), Open>>) -> Unlocking<'_, 'a, V> {
         self.payload = self.staged;
         let stage = match chain {
-            Some(chain) if !self.plan.combine() => Stage::Data(chain.post()),
+            // A chain with the unlock makes this check when the unlock is appended.
+            Some(chain) if !self.plan.combine() => Stage::Data(self.guarded(chain).post()),
             Some(chain) => self.post_unlock(chain),
             None => self.post_unlock(self.v.chain(self.id.node)),
         };
@@ -348,11 +349,15 @@ impl<'a, V: Verbs> Guard<'a, V> {
     /// # Errors
     /// Returns the same errors as [`Guard::write_back`]. If `chain` fails, the guard holds the lock until it is
     /// dropped.
+    ///
+    /// # Panics
+    /// Panics if `chain` goes to another memory node than the lock.
     pub async fn hand_on(&mut self, chain: Option<Chain<'a, V, (), Open>>) -> Result<(), LockError> {
         self.payload = self.staged;
         let Some(chain) = chain else {
             return self.hand_over_or_unlock().await;
         };
+        let chain = self.guarded(chain);
         if self.locks.options.flaws().handover_before_write_back {
             if self.hand_over() {
                 return Ok(chain.post().await?);
@@ -388,6 +393,17 @@ impl<'a, V: Verbs> Guard<'a, V> {
             self.hold = Hold::Nothing;
         }
         given
+    }
+
+    /// Returns the chain if it goes to the lock's memory node. This lock does not guard data on another one (L1).
+    #[inline]
+    fn guarded(&self, chain: Chain<'a, V, (), Open>) -> Chain<'a, V, (), Open> {
+        assert_eq!(
+            chain.node(),
+            self.id.node,
+            "a lock guards data on its own memory node"
+        );
+        chain
     }
 
     /// Appends the unlock to `chain` and posts it.

@@ -68,9 +68,8 @@ impl<'a, V: Verbs> SetGuard<'a, V> {
         self.guards.iter_mut().find(|g| g.id() == id)
     }
 
-    /// Writes back and releases all locks. Each item of `chains` is a chain with its memory node. The unlocks of that
-    /// memory node are posted behind its last chain. The unlocks of memory nodes without a chain are posted in separate
-    /// chains.
+    /// Writes back and releases all locks. The unlocks of a memory node are posted behind the last chain that goes to
+    /// it. The unlocks of memory nodes without a chain are posted in separate chains.
     ///
     /// All completions are awaited together: one round trip, or two if the options or the world do not allow unlocks
     /// in the chains of the data. A lock on one memory node may become free before data on another memory node has
@@ -80,23 +79,20 @@ impl<'a, V: Verbs> SetGuard<'a, V> {
     /// Returns one of the errors that occurred, of the kinds described at [`Guard::write_back`]. Returns
     /// [`LockError::NotGuarded`] if a chain is given for a memory node on which the set has no lock. No chain is then
     /// posted, and the locks are released as if the set were dropped.
-    ///
-    /// # Panics
-    /// Panics if a chain goes to another memory node than the one given with it, and unlocks are posted in this chain.
     pub async fn write_back<C>(mut self, chains: C) -> Result<(), LockError>
     where
-        C: IntoIterator<Item = (NodeId, Chain<'a, V, (), Open>)>,
+        C: IntoIterator<Item = Chain<'a, V, (), Open>>,
     {
         let v = self.v;
-        let mut chains: SmallVec<[_; INLINE]> = chains.into_iter().collect();
+        let mut chains: SmallVec<[Chain<'a, V, (), Open>; INLINE]> = chains.into_iter().collect();
         //= docs/protocol/lock.md L1
         // No lock of the set would guard the data of such a chain.
         let is_guarded = |node: NodeId| self.guards.iter().any(|g| g.id().node == node);
-        if let Some(&(node, _)) = chains.iter().find(|(node, _)| !is_guarded(*node)) {
+        if let Some(node) = chains.iter().map(Chain::node).find(|node| !is_guarded(*node)) {
             return Err(LockError::NotGuarded { node });
         }
         if !self.guards.iter().all(|g| g.plan().combine()) {
-            let tickets: SmallVec<[_; INLINE]> = chains.drain(..).map(|(_, chain)| chain.post()).collect();
+            let tickets: SmallVec<[_; INLINE]> = chains.drain(..).map(Chain::post).collect();
             for ticket in tickets {
                 ticket.await.map_err(VerbError::after_effect)?;
             }
@@ -107,15 +103,15 @@ impl<'a, V: Verbs> SetGuard<'a, V> {
         let mut first = 0;
         while let Some(node) = self.guards.get(first).map(|g| g.id().node) {
             // Posts the earlier chains to the same memory node first, because they must be executed in order.
-            while let Some(i) = chains.iter().position(|(n, _)| *n == node)
-                && chains.iter().filter(|(n, _)| *n == node).count() > 1
+            while let Some(i) = chains.iter().position(|chain| chain.node() == node)
+                && chains.iter().filter(|chain| chain.node() == node).count() > 1
             {
-                data.push(chains.remove(i).1.post());
+                data.push(chains.remove(i).post());
             }
             let last = chains
                 .iter()
-                .position(|(n, _)| *n == node)
-                .map(|i| chains.remove(i).1);
+                .position(|chain| chain.node() == node)
+                .map(|i| chains.remove(i));
             let mut chain = last.unwrap_or_else(|| v.chain(node)).many();
             let end = self.guards[first..].iter().position(|g| g.id().node != node);
             let end = end.map_or(self.guards.len(), |i| first + i);

@@ -335,10 +335,12 @@ impl<'a, V: Verbs> Share<'a, V> {
     /// [`LockError::Lost`] if the word was overwritten meanwhile.
     ///
     /// # Panics
-    /// Panics if `chain` goes to another memory node than the lock, and the release is posted in this chain.
+    /// Panics if `chain` goes to another memory node than the lock.
     pub async fn write_back(mut self, mut chain: Chain<'a, V, (), Open>) -> Result<(), LockError> {
         let mut before = false;
         if !self.plan.combine() {
+            let node = self.cell.place.node();
+            assert_eq!(chain.node(), node, "a lock guards data on its own memory node");
             chain.post().await?;
             chain = self.v.chain(self.cell.place.node());
             before = true;

@@ -77,6 +77,12 @@ impl<'v, V: Verbs, S, P> Chain<'v, V, S, P> {
         }
     }
 
+    /// Returns the memory node to which all requests of the chain go.
+    #[inline]
+    pub const fn node(&self) -> NodeId {
+        self.node
+    }
+
     // Inlined into every caller, so that the kind of request is known at compile time and only its branch remains.
     #[inline(always)]
     fn push(&mut self, op: Op<'_>) {

@@ -53,9 +53,9 @@ pub enum Variant {
     /// a local queue, and read delegation and write combining, which that paper uses for all indexes. A node has 61
     /// entries instead of the paper's 64, because each entry has a version at both ends.
     AsInChime,
-    /// Sherman as measured in the Dolphin paper: every technique of Sherman's paper. As in the published code, entries are
-    /// packed across lines, and versions are at both ends of a node. In that paper, leaves take 1 KB. This preset does not set the
-    /// size of nodes, because the default ([`crate::DEFAULT_NODE`]) is the same.
+    /// Sherman as measured in the Dolphin paper: every technique of Sherman's paper. As in the published code, entries
+    /// are packed across lines, and versions are at both ends of a node. In that paper, leaves take 1 KB. This preset
+    /// does not set the size of nodes, because the default ([`crate::DEFAULT_NODE`]) is the same.
     AsInDolphin,
 }
 

@@ -158,7 +158,7 @@ pub(crate) fn figures(point: &Point, m: &Measured) -> Result<Figures, RunError> 
 /// Returns the number of write operations of the whole run. The counters, which have the handovers, include the
 /// warm-up, but the costs of writes do not. So the number is all operations times the share of writes after the warm-up.
 fn writes(m: &Measured) -> f64 {
-    m.writes.count as f64
+    m.ops as f64 * m.writes.count as f64 / m.latency.len().max(1) as f64
 }
 
 /// Returns a cumulative distribution as steps from 0 to 1.

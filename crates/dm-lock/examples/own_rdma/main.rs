@@ -58,7 +58,7 @@ async fn transfer<V: Verbs>(v: &V, locks: &Locks, from: RemotePtr, to: RemotePtr
     let moved = has.min(1);
     let less = v.chain(from.node()).write_word(from, has - moved);
     let more = v.chain(to.node()).write_word(to, gets + moved);
-    both.write_back([(from.node(), less), (to.node(), more)]).await
+    both.write_back([less, more]).await
 }
 
 /// Runs a future to its end: the thread polls it until it is ready. A program would use its own executor here.

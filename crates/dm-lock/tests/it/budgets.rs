@@ -269,8 +269,8 @@ fn a_set_is_a_round_trip_per_lock_and_one_to_write_back() {
     set.of(twin).unwrap().set_payload(7);
     assert!(set.of(node(0, 2)).is_none());
     let chains = [
-        (a.node(), v.chain(a.node()).write_word(a, 1)),
-        (b.node(), v.chain(b.node()).write_word(b, 2)),
+        v.chain(a.node()).write_word(a, 1),
+        v.chain(b.node()).write_word(b, 2),
     ];
     let (written, spent) = cost(&v, set.write_back(chains));
     assert_eq!(
@@ -311,7 +311,7 @@ fn a_set_is_a_round_trip_per_lock_and_one_to_write_back() {
     let apart = crate::common::bench(builder(), 1, options);
     let v = apart.client(0);
     let set = block_on(apart.locks[0].lock_set(&v, &[a, b])).unwrap();
-    let chains = [a, node(0, 5), b].map(|n| (n.node(), v.chain(n.node()).write_word(n, 3)));
+    let chains = [a, node(0, 5), b].map(|n| v.chain(n.node()).write_word(n, 3));
     let (written, spent) = cost(&v, set.write_back(chains));
     assert_eq!((written, spent.round_trips, spent.verbs()), (Ok(()), 2, 5));
     assert!(!apart.word(a).locked && !apart.word(b).locked);

@@ -123,8 +123,7 @@ fn a_set_is_free_when_all_that_was_written_to_its_node_has_landed() {
         let set = locks.lock_set(&v, &[data()]).await.expect("a free lock");
         let small = v.chain(NodeId(0)).write_word(data(), 1);
         let large = v.chain(NodeId(0)).write(data().add(64), &[1; LEN]);
-        let chains = [(NodeId(0), small), (NodeId(0), large)];
-        set.write_back(chains).await.expect("no trouble");
+        set.write_back([small, large]).await.expect("no trouble");
     });
     sim.spawn(1, 0, move |v| async move {
         let locks = locks();

@@ -223,7 +223,7 @@ async fn transfer(v: &Endpoint, locks: &Locks, from: RemotePtr, to: RemotePtr) -
     let (a, b) = (a.await?, b.await?);
     let take = v.chain(from.node()).write_word(from, a.wrapping_sub(1));
     let give = v.chain(to.node()).write_word(to, b.wrapping_add(1));
-    set.write_back([(from.node(), take), (to.node(), give)]).await
+    set.write_back([take, give]).await
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Tests of dropped futures, lost connections and dead holders: afterwards the lock is free, or the error names its
 //! owner.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Poll;
 
 use crate::common::*;
@@ -583,7 +584,7 @@ fn a_set_writes_nothing_to_a_memory_node_on_which_it_has_no_lock() {
         let v = bench.client(0);
         let (here, there) = (node(0, 1), node(1, 1));
         let set = block_on(bench.locks[0].lock_set(&v, &[here])).unwrap();
-        let chains = [here, there].map(|at| (at.node(), v.chain(at.node()).write_word(at, 7)));
+        let chains = [here, there].map(|at| v.chain(at.node()).write_word(at, 7));
         let refused = block_on(set.write_back(chains)).unwrap_err();
         assert_eq!(refused, LockError::NotGuarded { node: NodeId(1) });
         assert!(refused.to_string().contains("mn1"), "{refused}");
@@ -592,8 +593,30 @@ fn a_set_writes_nothing_to_a_memory_node_on_which_it_has_no_lock() {
         assert!(!bench.word(here).locked);
         let empty = block_on(bench.locks[0].lock_set(&v, &[])).unwrap();
         let chain = v.chain(there.node()).write_word(there, 7);
-        let answer = block_on(empty.write_back([(there.node(), chain)]));
+        let answer = block_on(empty.write_back([chain]));
         assert_eq!(answer, Err(refused));
+        assert_eq!(bench.inspect(there), 0);
+    }
+}
+
+/// The unlock would be in the chain of the data or behind it, or there would be none because the lock is handed over.
+#[test]
+fn nothing_is_written_to_another_memory_node_than_that_of_the_lock() {
+    for combine in [true, false] {
+        let options = LockOptions {
+            combine,
+            ..small_budget()
+        };
+        let bench = bench(builder(), 1, options);
+        let v = bench.client(0);
+        let (here, there) = (node(0, 1), node(1, 1));
+        let chain = || v.chain(there.node()).write_word(there, 7);
+        let guard = lock(&v, &bench.locks[0], here);
+        let wrong = catch_unwind(AssertUnwindSafe(|| block_on(guard.write_back(chain()))));
+        assert!(wrong.is_err(), "combine: {combine}");
+        let mut guard = lock(&v, &bench.locks[0], here);
+        let wrong = catch_unwind(AssertUnwindSafe(|| block_on(guard.hand_on(Some(chain())))));
+        assert!(wrong.is_err(), "combine: {combine}");
         assert_eq!(bench.inspect(there), 0);
     }
 }
@@ -624,7 +647,7 @@ fn a_second_read_is_of_the_memory_node_of_the_lock() {
     let bench = bench(builder(), 1, small_budget());
     let v = bench.client(0);
     let mut guard = bench.locks[0].approach(&v, node(0, 1)).unwrap();
-    let _ = guard.attempt(node(0, 1), 64).and_read(node(1, 1), 64);
+    drop(guard.attempt(node(0, 1), 64).and_read(node(1, 1), 64));
 }
 
 #[test]

@@ -124,7 +124,7 @@ async fn rotate(c: &Client<Locks, NoSpec>, named: [RemotePtr; 3], taking: Taking
         let set = locks.lock_set(v, &named).await?;
         let words = read(c, named).await?;
         return set
-            .write_back(moved(named, words).map(|(at, w)| (at.node(), v.chain(at.node()).write_word(at, w))))
+            .write_back(moved(named, words).map(|(at, w)| v.chain(at.node()).write_word(at, w)))
             .await;
     }
     let mut guards = vec![locks.lock(v, first).await?];
