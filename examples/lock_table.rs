@@ -18,7 +18,7 @@ async fn transfer<V: Verbs>(v: &V, locks: &Locks, from: RemotePtr, to: RemotePtr
     let (has, gets) = (v.word(from).await?, v.word(to).await?);
     let less = v.chain(from.node()).write_word(from, has.wrapping_sub(1));
     let more = v.chain(to.node()).write_word(to, gets.wrapping_add(1));
-    both.write_back([(from.node(), less), (to.node(), more)]).await
+    both.write_back([less, more]).await
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -14,7 +14,7 @@
 //! no census gives the blocks back before the CAS has landed.
 
 use dm_sync::Mutex;
-use dm_verbs::{Control, Effect, LINE, LocalStep, NodeId, RemotePtr, VerbError, Verbs, Why};
+use dm_verbs::{Control, Effect, LINE, LocalStep, NodeId, RESERVED_BYTES, RemotePtr, VerbError, Verbs, Why};
 
 use crate::block::{Block, Class};
 use crate::pool::{NodePool, Trip};
@@ -190,15 +190,16 @@ fn decode(bytes: &[u8], node: NodeId) -> Option<(u64, Vec<(Block, Class)>)> {
         let bytes = u32::from_le_bytes(*rest.first_chunk()?);
         let [a, b, c, d, e, f] = *offset;
         let at = RemotePtr::new(node, u64::from_le_bytes([a, b, c, d, e, f, 0, 0]))?;
-        if !at.offset().is_multiple_of(UNIT) || bytes == 0 {
-            return None;
-        }
+        let class = Class { bytes, kind };
+        let is_aligned = at.offset().is_multiple_of(UNIT) && at.offset() >= RESERVED_BYTES;
+        // The last byte of the block must have an address, too.
+        RemotePtr::new(node, at.offset() + class.block_bytes() - 1).filter(|_| is_aligned && bytes > 0)?;
         let block = Block {
             at,
             incarnation: u32::from_le_bytes(*incarnation),
             version,
         };
-        blocks.push((block, Class { bytes, kind }));
+        blocks.push((block, class));
     }
     Some((u64::from_le_bytes(*below), blocks))
 }
@@ -404,16 +405,26 @@ mod tests {
         assert_eq!(decode(&[], NodeId(3)), None);
 
         // In the first case, the offset of one entry is not a multiple of 64. In the second case, the class of one
-        // entry has no bytes. In the third case, a byte that must be zero is not.
+        // entry has no bytes. In the third case, a byte that must be zero is not. In the fourth case, the first block
+        // would be the superblock. In the last case, it would end beyond the last address.
         let mut odd = bytes.clone();
         odd[ENTRIES_AT] |= 1;
         assert_eq!(decode(&odd, NodeId(3)), None);
         let mut none = bytes.clone();
         none[ENTRIES_AT + 12..ENTRIES_AT + 16].fill(0);
         assert_eq!(decode(&none, NodeId(3)), None);
-        let mut set = bytes;
+        let mut set = bytes.clone();
         set[15] = 1;
         assert_eq!(decode(&set, NodeId(3)), None);
+        let mut first = bytes.clone();
+        first[ENTRIES_AT..ENTRIES_AT + 6].fill(0);
+        assert_eq!(decode(&first, NodeId(3)), None);
+        let mut last = bytes;
+        last[ENTRIES_AT..ENTRIES_AT + 6].copy_from_slice(&[0xC0, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF]);
+        last[ENTRIES_AT + 12..ENTRIES_AT + 16].copy_from_slice(&64u32.to_le_bytes());
+        assert!(decode(&last, NodeId(3)).is_some());
+        last[ENTRIES_AT + 12] = 65;
+        assert_eq!(decode(&last, NodeId(3)), None);
     }
 
     proptest! {

@@ -28,8 +28,9 @@ const MEMBERS_AT: usize = HEAD_AT as usize + 32;
 
 /// Maximum number of memory nodes in a superblock.
 pub const MEMORY_NODES_MAX: u16 = ((RESERVED_BYTES as usize - TABLES_AT) / 8) as u16;
-/// Version of the superblock format that this code reads and writes.
-pub const FORMAT_VERSION: u32 = 4;
+/// Version of the formats that this code reads and writes: those of the superblock, the area of the members, the
+/// records of chunks, the depots and the lists of a census.
+pub const FORMAT_VERSION: u32 = 5;
 
 pub(crate) const PAGE_BYTES: usize = RESERVED_BYTES as usize;
 const MAGIC: u64 = u64::from_le_bytes(*b"dmkit/sb");

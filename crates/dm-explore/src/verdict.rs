@@ -334,6 +334,7 @@ impl fmt::Display for Report {
 
 /// The limit that ended a search early.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Cut {
     /// The search reached its limit of states.
     States,

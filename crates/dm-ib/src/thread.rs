@@ -118,9 +118,10 @@ impl Thread {
     /// nodes.
     ///
     /// # Errors
-    /// Returns [`IbError`] if no id is left, if a memory node does not answer, or if a client of this thread was
-    /// fenced.
+    /// Returns [`IbError`] if no id is left, if a memory node does not answer, if a client of this thread was fenced, or
+    /// if the completion queue has failed.
     pub fn connect(&self, compute_node: u16) -> Result<Endpoint, IbError> {
+        self.inner.state.borrow().check_queue()?;
         Endpoint::new(&self.inner, compute_node)
     }
 
@@ -234,10 +235,7 @@ impl Inner {
         self.flush(at);
         let (cq, share, boot) = {
             let state = self.state.borrow();
-            if let Some(reason) = &state.failed {
-                let reason = io::Error::new(reason.kind(), reason.to_string());
-                return Err(IbError::CompletionQueue { reason });
-            }
+            state.check_queue()?;
             let link = state.links.get(at).ok_or(IbError::NoSuchNode { node })?;
             (Arc::clone(state.port.cq()), link.depth, link.boot)
         };
@@ -336,6 +334,16 @@ impl State {
             self.post_waiting(node, due);
         }
         true
+    }
+
+    /// Returns an error if the completion queue has failed, so that no request can be answered any more.
+    fn check_queue(&self) -> Result<(), IbError> {
+        match &self.failed {
+            None => Ok(()),
+            Some(reason) => Err(IbError::CompletionQueue {
+                reason: io::Error::new(reason.kind(), reason.to_string()),
+            }),
+        }
     }
 
     /// Fails all chains that were rung, and refuses all later ones. No completion can be taken any more, so the queue

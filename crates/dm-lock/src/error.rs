@@ -206,7 +206,7 @@ impl From<LockError> for IndexError {
                 why: "no node with a lock word can begin at this address",
             },
             LockError::NotGuarded { .. } => IndexError::BadInput {
-                why: "a chain goes to a memory node on which the guard has no lock",
+                why: "a chain or a READ goes to a memory node on which the guard has no lock",
             },
             LockError::ClientTooLarge { .. } => IndexError::BadInput {
                 why: "this client's id does not fit into a lock word",

@@ -329,10 +329,13 @@ impl<'a, V: Verbs> Guard<'a, V> {
     /// Panics if `chain` goes to another memory node than the lock.
     #[inline(always)]
     pub fn unlock(&mut self, chain: Option<Chain<'a, V, (), Open>>) -> Unlocking<'_, 'a, V> {
+        // If this panics, the guard leaves the old payload.
+        if let Some(chain) = &chain {
+            self.check_guarded(chain);
+        }
         self.payload = self.staged;
         let stage = match chain {
-            // A chain with the unlock makes this check when the unlock is appended.
-            Some(chain) if !self.plan.combine() => Stage::Data(self.guarded(chain).post()),
+            Some(chain) if !self.plan.combine() => Stage::Data(chain.post()),
             Some(chain) => self.post_unlock(chain),
             None => self.post_unlock(self.v.chain(self.id.node)),
         };
@@ -353,11 +356,13 @@ impl<'a, V: Verbs> Guard<'a, V> {
     /// # Panics
     /// Panics if `chain` goes to another memory node than the lock.
     pub async fn hand_on(&mut self, chain: Option<Chain<'a, V, (), Open>>) -> Result<(), LockError> {
+        if let Some(chain) = &chain {
+            self.check_guarded(chain);
+        }
         self.payload = self.staged;
         let Some(chain) = chain else {
             return self.hand_over_or_unlock().await;
         };
-        let chain = self.guarded(chain);
         if self.locks.options.flaws().handover_before_write_back {
             if self.hand_over() {
                 return Ok(chain.post().await?);
@@ -395,15 +400,14 @@ impl<'a, V: Verbs> Guard<'a, V> {
         given
     }
 
-    /// Returns the chain if it goes to the lock's memory node. This lock does not guard data on another one (L1).
+    /// Checks that `chain` goes to the lock's memory node: this lock does not guard data on another one (L1).
     #[inline]
-    fn guarded(&self, chain: Chain<'a, V, (), Open>) -> Chain<'a, V, (), Open> {
+    fn check_guarded(&self, chain: &Chain<'a, V, (), Open>) {
         assert_eq!(
             chain.node(),
             self.id.node,
             "a lock guards data on its own memory node"
         );
-        chain
     }
 
     /// Appends the unlock to `chain` and posts it.

@@ -338,11 +338,11 @@ impl<'a, V: Verbs> Share<'a, V> {
     /// Panics if `chain` goes to another memory node than the lock.
     pub async fn write_back(mut self, mut chain: Chain<'a, V, (), Open>) -> Result<(), LockError> {
         let mut before = false;
+        let node = self.cell.place.node();
+        assert_eq!(chain.node(), node, "a lock guards data on its own memory node");
         if !self.plan.combine() {
-            let node = self.cell.place.node();
-            assert_eq!(chain.node(), node, "a lock guards data on its own memory node");
             chain.post().await?;
-            chain = self.v.chain(self.cell.place.node());
+            chain = self.v.chain(node);
             before = true;
         }
         //= docs/protocol/lock.md L6

@@ -263,7 +263,7 @@ fn without_reclamation_a_retired_block_is_not_in_use() {
         bytes.push(a.local_bytes());
     }
     assert!(bytes.iter().all(|b| *b == bytes[0]), "{bytes:?}");
-    // A block whose address is damaged changes nothing.
+    // A block on a memory node that the pool does not have changes nothing.
     let nowhere = RemotePtr::new(NodeId(9), kept.at.offset()).unwrap();
     a.retire(dm_alloc::Block { at: nowhere, ..kept }, class);
     assert_eq!(counts(), (64, 0, 0));

@@ -300,10 +300,9 @@ fn reads_of_another_number_of_blocks_are_not_graded() {
         outcome.note.as_ref().unwrap().contains("own setting: 1 k blocks"),
         "{outcome:?}"
     );
-    let mut setup = small("smart-5cd")
-        .resolve(&tiny("smart-5cd").panels[0], None)
-        .unwrap();
-    setup.keys = 20_000;
+    let e = tiny("sherman-16");
+    let setup = e.resolve(&e.panels[0], None).unwrap();
+    assert_eq!(setup.keys, 20_000);
     for (kind, deviation) in [
         (RunKind::Tree, Some("1 k keys")),
         (RunKind::Reads, Some("1 k blocks")),

@@ -2,8 +2,10 @@
 
 use super::{End, Walk, choice};
 use crate::fp::Fp;
+use crate::runner::Stop;
 use crate::step::{Answers, Step, StepKind};
 use crate::trace::Choice;
+use crate::verdict::Cut;
 
 struct Rng(u64);
 
@@ -96,13 +98,19 @@ impl Pct {
 pub(crate) fn search(walk: &mut Walk<'_>, seed: u64, runs: u64, pct: Option<u32>) -> End {
     let agents = usize::from(walk.runner.machine.borrow().setup_client()) * 3;
     let mut longest = 32;
-    for run in 0..runs {
+    // A run whose history is too large to check ends, but a later run may still find a failure.
+    let mut too_large = None;
+    'runs: for run in 0..runs {
         let mut rng = Rng(Fp::at(seed, run).a);
         let mut pct = pct.map(|depth| Pct::new(&mut rng, agents, depth, longest));
         let mut path: Vec<Choice> = Vec::new();
         walk.runner.reset();
         loop {
             match walk.offer() {
+                Err(Stop::TooLarge { operations }) => {
+                    too_large = Some(Cut::History { operations });
+                    continue 'runs;
+                }
                 Err(stop) => return End::stopped(stop, path, false),
                 Ok(true) => break,
                 Ok(false) => {}
@@ -122,8 +130,13 @@ pub(crate) fn search(walk: &mut Walk<'_>, seed: u64, runs: u64, pct: Option<u32>
             };
             let taken = walk.runner.take(walk.offered[index], answers);
             path.push(choice(index, taken.asked));
-            if let Some(stop) = walk.runner.stop(&taken.footprint) {
-                return End::stopped(stop, path, false);
+            match walk.runner.stop(&taken.footprint) {
+                None => {}
+                Some(Stop::TooLarge { operations }) => {
+                    too_large = Some(Cut::History { operations });
+                    continue 'runs;
+                }
+                Some(stop) => return End::stopped(stop, path, false),
             }
             if let Some(pct) = &mut pct
                 && taken.footprint.compares
@@ -134,5 +147,5 @@ pub(crate) fn search(walk: &mut Walk<'_>, seed: u64, runs: u64, pct: Option<u32>
         }
         longest = longest.max(path.len() as u32);
     }
-    End::Done
+    too_large.map_or(End::Done, End::Cut)
 }

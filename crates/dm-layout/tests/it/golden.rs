@@ -309,7 +309,7 @@ fn a_key_that_is_there_twice_is_an_error_of_a_split() {
     );
 }
 
-/// No format builds a node from entries of which two have the same key.
+/// No format whose nodes have each key once builds a node from entries of which two have the same key.
 #[test]
 fn a_key_that_is_there_twice_is_an_error_of_a_new_node() {
     fn is_order(built: Result<(), CheckFailure>) -> bool {

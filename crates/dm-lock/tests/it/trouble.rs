@@ -617,7 +617,26 @@ fn nothing_is_written_to_another_memory_node_than_that_of_the_lock() {
         let mut guard = lock(&v, &bench.locks[0], here);
         let wrong = catch_unwind(AssertUnwindSafe(|| block_on(guard.hand_on(Some(chain())))));
         assert!(wrong.is_err(), "combine: {combine}");
+        // If the guard is dropped because of the panic, the old payload stays.
+        guard.set_payload(7);
+        let wrong = catch_unwind(AssertUnwindSafe(|| block_on(guard.write_back(chain()))));
+        assert!(wrong.is_err(), "combine: {combine}");
+        let word = bench.word(here);
+        assert_eq!((word.payload, word.locked), (0, false), "combine: {combine}");
         assert_eq!(bench.inspect(there), 0);
+        let options = LockOptions {
+            shared: true,
+            ..options
+        };
+        let bench = crate::common::bench(builder(), 1, options);
+        let v = bench.client(0);
+        let (share, _) = block_on(bench.locks[0].share_and_read(&v, here, here, 64)).unwrap();
+        let wrong = v.chain(there.node()).write_word(there, 7);
+        let wrong = catch_unwind(AssertUnwindSafe(|| block_on(share.write_back(wrong))));
+        assert!(wrong.is_err(), "combine: {combine}");
+        assert_eq!(bench.inspect(there), 0);
+        // The share was given back, so the lock can be taken alone.
+        block_on(lock(&v, &bench.locks[0], here).release()).unwrap();
     }
 }
 
