@@ -176,7 +176,7 @@ fn a_list_that_cannot_be_read_is_named() {
     let head = block_on(v.word(depot(&superblock))).unwrap();
     let list = RemotePtr::new(NODE, (head & ((1 << 42) - 1)) * 64).unwrap();
     let entries = block_on(v.word(list.add(8))).unwrap();
-    assert_eq!(entries, BATCH as u64);
+    assert_eq!(entries, BATCH as u64 | u64::from(NODE.0) << 16);
     block_on(v.write(list.add(8), &(entries + 1).to_le_bytes())).unwrap();
     let corrupt = block_on(b.take(&w, CLASS, Some(near())));
     assert!(
