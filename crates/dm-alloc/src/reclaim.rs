@@ -144,8 +144,8 @@ impl Allocator {
 
     /// Retires a block that other clients may still be reading. Nothing may point to the block any more. A node with a
     /// header must also be marked as dead in every line (R1); radix nodes, blocks of items and pages of tables have no
-    /// such mark. The caller must have awaited the requests of these changes. `block` has the incarnation and version for
-    /// its next node.
+    /// such mark. The caller must have awaited the requests of these changes. `block` has the incarnation and version
+    /// for its next node.
     ///
     /// If the pool reclaims nothing, the block is lost, and counts no longer in [`AllocStats::in_use_bytes`].
     ///

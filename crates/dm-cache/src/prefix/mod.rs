@@ -335,9 +335,9 @@ impl PrefixCache {
     }
 
     /// Records that slot `index` of the node at `at`, on `key`'s path, now holds `word`, which points to a new node.
-    /// Caches `image`, the new node's image, if the node at `at` is cached and there is room. Keeps images below the slot
-    /// if the new node leads to their nodes. If the node at `at` is not cached, a radix index does nothing, and a hash
-    /// index only removes an old image of the slot's node.
+    /// Caches `image`, the new node's image, if the node at `at` is cached and there is room. Keeps images below the
+    /// slot if the new node leads to their nodes. If the node at `at` is not cached, a radix index does nothing, and a
+    /// hash index only removes an old image of the slot's node.
     pub fn replace(
         &self,
         key: &[u8],
