@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn the_page_is_as_pictured() {
         let page = encode(&sample());
-        assert_eq!(&page[64..84], b"dmkit/sb\x04\0\0\0test\0\x80\0\0");
+        assert_eq!(&page[64..84], b"dmkit/sb\x05\0\0\0test\0\x80\0\0");
         assert_eq!(page[84..88], [2, 0, 0, 0]);
         assert_eq!(page[96..104], [0, 0x30, 0, 0, 0, 0, 5, 0]);
         assert_eq!(page[128..132], [0, 1, 2, 3]);

@@ -142,11 +142,14 @@ impl Allocator {
         self.reclaim.as_ref().map(|r| &r.epochs)
     }
 
-    /// Retires a block that other clients may still be reading. Nothing may point to the block any more, and its node
-    /// must be marked as dead in every line. The caller must have awaited the requests of both changes. `block` has the
-    /// incarnation and version for its next node.
+    /// Retires a block that other clients may still be reading. Nothing may point to the block any more. A node with a
+    /// header must also be marked as dead in every line (R1); radix nodes, blocks of items and pages of tables have no
+    /// such mark. The caller must have awaited the requests of these changes. `block` has the incarnation and version
+    /// for its next node.
     ///
-    /// If the pool reclaims nothing, the block is lost, and is not in use any more.
+    /// If the pool reclaims nothing, the block is lost, and counts no longer in [`AllocStats::in_use_bytes`].
+    ///
+    /// [`AllocStats::in_use_bytes`]: crate::AllocStats::in_use_bytes
     ///
     /// # Panics
     /// Panics if the pool reclaims memory, and the block's address is not 64-byte aligned or is on a memory node that

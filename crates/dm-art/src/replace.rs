@@ -149,8 +149,8 @@ where
         if word.is_frozen() || !word.is_leaf() || !below {
             return Ok(None);
         }
-        // A stale read is counted only here. If this returned `None` above, the next search from a more reliable
-        // starting point counts it.
+        // This is counted after the early return, so that no stale read is counted twice: if this function returns
+        // `None`, the caller searches again from a more reliable starting point, and that search counts the stale read.
         self.v.meter().note(Event::StaleRead);
         let slot = dm_cache::CachedSlot { word, ..link.slot };
         Ok(Some(Link { slot, fresh: true }))

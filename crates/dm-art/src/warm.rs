@@ -23,8 +23,8 @@ impl<K: KeyBytes, L> Art<K, L> {
             // This is the epoch of the other cache's current turn. Every image that enters the other cache from now on
             // is valid for operations that begin in this epoch or in an earlier one.
             let theirs = other.turning.with(|turning| turning.epoch);
-            // This cache uses the images of the other cache's current turn for one more turn. So they must be valid for
-            // the epoch of that turn.
+            // This cache keeps the youngest adopted images until its second turn from now. After its next turn,
+            // operations here begin in the epoch `turned()`, so this epoch must not be later than `theirs`.
             Ok(self.turning.with(|_| {
                 //= docs/protocol/smart.md M22
                 self.root == other.root && self.alloc.turned() <= theirs && self.cache.adopt(&other.cache)

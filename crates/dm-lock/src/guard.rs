@@ -16,9 +16,11 @@ use crate::{DOUBT, LockError, LockId, LockWord, Locks};
 
 /// A lock that is held, or that is being taken ([`Locks::approach`]).
 ///
-/// The guard, or the future of one of its methods, may be dropped at any await. Then the unlock is posted behind
-/// everything that this client has posted before, and is not awaited. The local turn is passed on. Writes under the
-/// lock take effect only if they were already posted. If the connection is lost, the lock may stay held.
+/// The guard, or the future of one of its methods, may be dropped at any await. A method that borrows the guard leaves
+/// it alive. When the guard is dropped, it posts what is still needed behind everything that this client has posted
+/// before: the unlock, or a request that undoes a CAS in flight. It does not await this request. It also passes the
+/// local turn on. Writes under the lock take effect only if they were already posted. If the connection is lost, the
+/// lock may stay held.
 #[must_use = "dropping a guard abandons its lock"]
 #[derive(Debug)]
 pub struct Guard<'a, V: Verbs> {

@@ -26,8 +26,8 @@ pub struct LockFlaws {
     /// Broken twin: the client that gets the local turn does not wait for an unsettled word. So it may post its CAS
     /// while an earlier unlock is in flight.
     pub unsettled_ignored: bool,
-    /// Broken twin: a client does not await its unlock of a word that names another client, and does not pass
-    /// this word to the next client.
+    /// Broken twin: a client whose unlock of a word that names another client is not awaited does not pass this word
+    /// to the next client. So the next client may post its CAS while the unlock is in flight.
     pub unsettled_unsaid: bool,
     /// T-S13: four 16-bit locks in a word (Sherman §4.3), without member, count or payload. If the world does not
     /// serialise atomics with WRITEs, a CAS on another lane of the word can undo a release by a 2-byte WRITE.

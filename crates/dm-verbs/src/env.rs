@@ -38,8 +38,8 @@ impl Sub for Nanos {
     }
 }
 
-/// The id of a client, which is one coroutine with its own queue pairs. No two clients of the cluster have the same id
-/// at the same time. A lock word contains the id of its owner.
+/// The id of a client, which is one coroutine that posts verbs. No two clients of the cluster have the same id at the
+/// same time. The word of a held lock contains the id of the client that took it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ClientId(pub u16);
 

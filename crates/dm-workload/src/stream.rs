@@ -331,7 +331,8 @@ impl OpStream {
             .wrapping_add(u64::from(client))
     }
 
-    /// Returns the loaded key of this client in the group of `key`. A group has one key of each client.
+    /// Returns this client's loaded key in the group of `key`. A group has one key of each client. A key above the last
+    /// complete group of loaded keys is mapped to another group.
     fn own_key(&self, key: u64) -> u64 {
         let clients = u64::from(self.clients);
         let groups = self.loaded / clients;

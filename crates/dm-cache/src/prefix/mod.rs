@@ -334,10 +334,10 @@ impl PrefixCache {
         self.since(self.turns()).learn(key, at, Seen::NOT, index, word);
     }
 
-    /// Records that slot `index` of the node at `at`, on `key`'s path, now has the content `word`, which
-    /// points to a new node, and caches `image`, the image of the new node, if there is room. Images below the slot are
-    /// kept if the new node leads to their nodes. With a radix index, this does nothing if the node at `at` is not
-    /// cached.
+    /// Records that slot `index` of the node at `at`, on `key`'s path, now holds `word`, which points to a new node.
+    /// Caches `image`, the new node's image, if the node at `at` is cached and there is room. Keeps images below the
+    /// slot if the new node leads to their nodes. If the node at `at` is not cached, a radix index does nothing, and a
+    /// hash index only removes an old image of the slot's node.
     pub fn replace(
         &self,
         key: &[u8],

@@ -30,8 +30,9 @@ struct Shape {
     crashes: u64,
 }
 
-/// Runs clients on a map in which each operation takes effect at one moment within its interval, so the history is
-/// linearizable. Written values are distinct.
+/// Runs clients on a map. Each operation that returns takes effect at one moment within its interval. One that never
+/// returns takes effect at one moment after its invocation, or not at all. So the history is linearizable. Written
+/// values are distinct.
 fn run(shape: Shape, seed: u64) -> Vec<Call> {
     let mut dice = Dice(seed);
     let mut map = std::collections::HashMap::new();

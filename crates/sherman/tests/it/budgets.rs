@@ -157,8 +157,9 @@ fn costs<K: TestKey, F: LeafFormat<K>>(options: Options) -> Costs {
     there
 }
 
-/// Checks the costs of all operations. A write costs `shape` plus the given written bytes: a value for an update, an
-/// entry for an insert, a presence byte for a remove. A write that changes nothing costs `found_nothing`.
+/// Checks the costs of all operations. A write costs `shape` plus the given bytes for an update, an insert and a
+/// remove: in a slotted leaf a value, an entry and a presence byte, and in a leaf that is written whole always the
+/// node. A write that changes nothing costs `found_nothing`.
 fn expect(costs: &Costs, found_nothing: Cost, shape: Cost, [update, insert, remove]: [u64; 3]) {
     assert_eq!((costs.get, costs.get_absent), (GET, GET));
     let with = |bytes| Cost {
