@@ -191,9 +191,11 @@ fn decode(bytes: &[u8], node: NodeId) -> Option<(u64, Vec<(Block, Class)>)> {
         let [a, b, c, d, e, f] = *offset;
         let at = RemotePtr::new(node, u64::from_le_bytes([a, b, c, d, e, f, 0, 0]))?;
         let class = Class { bytes, kind };
-        let is_aligned = at.offset().is_multiple_of(UNIT) && at.offset() >= RESERVED_BYTES;
+        if !at.offset().is_multiple_of(UNIT) || at.offset() < RESERVED_BYTES || bytes == 0 {
+            return None;
+        }
         // The last byte of the block must have an address, too.
-        RemotePtr::new(node, at.offset() + class.block_bytes() - 1).filter(|_| is_aligned && bytes > 0)?;
+        RemotePtr::new(node, at.offset() + class.block_bytes() - 1)?;
         let block = Block {
             at,
             incarnation: u32::from_le_bytes(*incarnation),
@@ -406,7 +408,8 @@ mod tests {
 
         // In the first case, the offset of one entry is not a multiple of 64. In the second case, the class of one
         // entry has no bytes. In the third case, a byte that must be zero is not. In the fourth case, the first block
-        // would be the superblock. In the last case, it would end beyond the last address.
+        // would be the superblock. In the fifth case, all bytes of the first entry are zero. In the last case, the block
+        // would end beyond the last address.
         let mut odd = bytes.clone();
         odd[ENTRIES_AT] |= 1;
         assert_eq!(decode(&odd, NodeId(3)), None);
@@ -418,6 +421,8 @@ mod tests {
         assert_eq!(decode(&set, NodeId(3)), None);
         let mut first = bytes.clone();
         first[ENTRIES_AT..ENTRIES_AT + 6].fill(0);
+        assert_eq!(decode(&first, NodeId(3)), None);
+        first[ENTRIES_AT..ENTRIES_AT + ENTRY].fill(0);
         assert_eq!(decode(&first, NodeId(3)), None);
         let mut last = bytes;
         last[ENTRIES_AT..ENTRIES_AT + 6].copy_from_slice(&[0xC0, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF]);

@@ -332,9 +332,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
     #[inline(always)]
     pub fn unlock(&mut self, chain: Option<Chain<'a, V, (), Open>>) -> Unlocking<'_, 'a, V> {
         // If this panics, the guard leaves the old payload.
-        if let Some(chain) = &chain {
-            self.check_guarded(chain);
-        }
+        self.check_guarded(chain.as_ref());
         self.payload = self.staged;
         let stage = match chain {
             Some(chain) if !self.plan.combine() => Stage::Data(chain.post()),
@@ -358,9 +356,7 @@ impl<'a, V: Verbs> Guard<'a, V> {
     /// # Panics
     /// Panics if `chain` goes to another memory node than the lock.
     pub async fn hand_on(&mut self, chain: Option<Chain<'a, V, (), Open>>) -> Result<(), LockError> {
-        if let Some(chain) = &chain {
-            self.check_guarded(chain);
-        }
+        self.check_guarded(chain.as_ref());
         self.payload = self.staged;
         let Some(chain) = chain else {
             return self.hand_over_or_unlock().await;
@@ -402,12 +398,12 @@ impl<'a, V: Verbs> Guard<'a, V> {
         given
     }
 
-    /// Checks that `chain` goes to the lock's memory node: this lock does not guard data on another one (L1).
+    /// Checks that `chain`, if there is one, goes to the lock's memory node: this lock does not guard data on another
+    /// one (L1).
     #[inline]
-    fn check_guarded(&self, chain: &Chain<'a, V, (), Open>) {
-        assert_eq!(
-            chain.node(),
-            self.id.node,
+    fn check_guarded(&self, chain: Option<&Chain<'a, V, (), Open>>) {
+        assert!(
+            chain.is_none_or(|chain| chain.node() == self.id.node),
             "a lock guards data on its own memory node"
         );
     }

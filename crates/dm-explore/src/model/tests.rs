@@ -273,6 +273,20 @@ fn a_history_too_large_to_check_is_a_limit_and_no_counterexample() {
 }
 
 /// The hash could not be applied to the new shared state, and a model that dropped it would still claim to use it.
+/// Two adds that are not atomic leave one or two. Each history is too large to check, and two breaks an invariant.
+#[test]
+fn a_sampled_search_goes_on_after_a_history_too_large_to_check() {
+    let mut model = adds(false).always("fewer than two", |now| match now.word(at(64)) {
+        2 => Err("two".to_owned()),
+        _ => Ok(()),
+    });
+    model.limits = Limits { steps_per_key: 2 };
+    let is_cut = |seed: &u64| matches!(model.run(Search::random(*seed, 1)), Verdict::Truncated { .. });
+    let seed = (0..100).find(is_cut).expect("a first run that leaves one");
+    let found = model.run(Search::random(seed, 100)).expect_counterexample();
+    assert!(matches!(found.failure, Failure::Invariant { .. }), "{found}");
+}
+
 #[test]
 #[should_panic(expected = "call `shared` before `fingerprint`")]
 fn a_fingerprint_of_other_shared_state_is_refused() {

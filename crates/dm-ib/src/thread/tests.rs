@@ -32,13 +32,14 @@ fn error_of<T>(
     }
 }
 
+fn memory_node() -> MemoryNode {
+    let node = MemoryNode::builder(1 << 20).start();
+    node.expect("a device: see `cargo xtask rxe`")
+}
+
 #[test]
 fn all_requests_fail_when_the_completion_queue_cannot_be_polled() {
-    let nodes = [0, 1].map(|_| {
-        MemoryNode::builder(1 << 20)
-            .start()
-            .expect("a device: see `cargo xtask rxe`")
-    });
+    let nodes = [0, 1].map(|_| memory_node());
     let world = Ib::builder(&nodes.each_ref().map(MemoryNode::address));
     let thread = world.queue_depth(1).build().unwrap().thread().unwrap();
     let v = thread.connect(0).unwrap();
@@ -66,18 +67,19 @@ fn all_requests_fail_when_the_completion_queue_cannot_be_polled() {
         assert_eq!((error.kind, error.overall()), refused);
     }
     assert!(thread.is_cut_off(NodeId(0)) && thread.is_cut_off(NodeId(1)));
-    let never = thread.reconnect(NodeId(0)).unwrap_err();
-    assert!(
-        matches!(&never, IbError::CompletionQueue { reason } if reason.to_string().contains("code -2")),
-        "{never}"
-    );
+    let reconnected = thread.reconnect(NodeId(0));
+    let connected = thread.connect(0).map(drop);
+    for never in [reconnected, connected].map(Result::unwrap_err) {
+        assert!(
+            matches!(&never, IbError::CompletionQueue { reason } if reason.to_string().contains("code -2")),
+            "{never}"
+        );
+    }
 }
 
 #[test]
 fn requests_whose_completions_never_arrive_fail_at_a_reconnect() {
-    let node = MemoryNode::builder(1 << 20)
-        .start()
-        .expect("a device: see `cargo xtask rxe`");
+    let node = memory_node();
     let world = Ib::builder(&[node.address()]).build().unwrap();
     let thread = world.thread().unwrap();
     let v = thread.connect(0).unwrap();
@@ -94,11 +96,7 @@ fn requests_whose_completions_never_arrive_fail_at_a_reconnect() {
 
 #[test]
 fn a_wrong_key_is_refused_at_once_and_a_new_queue_pair_repairs_it() {
-    let nodes = [0, 1].map(|_| {
-        MemoryNode::builder(1 << 20)
-            .start()
-            .expect("a device: see `cargo xtask rxe`")
-    });
+    let nodes = [0, 1].map(|_| memory_node());
     let world = Ib::builder(&nodes.each_ref().map(MemoryNode::address))
         .build()
         .unwrap();

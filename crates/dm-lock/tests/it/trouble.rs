@@ -21,6 +21,14 @@ fn small_budget() -> LockOptions {
     }
 }
 
+/// Options with or without data and unlock in one chain.
+fn combining(combine: bool) -> LockOptions {
+    LockOptions {
+        combine,
+        ..small_budget()
+    }
+}
+
 #[test]
 fn a_dead_holder_ends_in_an_error_with_place_and_owner() {
     let bench = bench(builder(), 2, small_budget());
@@ -576,11 +584,7 @@ fn every_node_with_its_own_lock_has_its_own_word_or_is_refused_with_its_address(
 #[test]
 fn a_set_writes_nothing_to_a_memory_node_on_which_it_has_no_lock() {
     for combine in [true, false] {
-        let options = LockOptions {
-            combine,
-            ..small_budget()
-        };
-        let bench = bench(builder(), 1, options);
+        let bench = bench(builder(), 1, combining(combine));
         let v = bench.client(0);
         let (here, there) = (node(0, 1), node(1, 1));
         let set = block_on(bench.locks[0].lock_set(&v, &[here])).unwrap();
@@ -603,11 +607,7 @@ fn a_set_writes_nothing_to_a_memory_node_on_which_it_has_no_lock() {
 #[test]
 fn nothing_is_written_to_another_memory_node_than_that_of_the_lock() {
     for combine in [true, false] {
-        let options = LockOptions {
-            combine,
-            ..small_budget()
-        };
-        let bench = bench(builder(), 1, options);
+        let bench = bench(builder(), 1, combining(combine));
         let v = bench.client(0);
         let (here, there) = (node(0, 1), node(1, 1));
         let chain = || v.chain(there.node()).write_word(there, 7);
@@ -624,12 +624,19 @@ fn nothing_is_written_to_another_memory_node_than_that_of_the_lock() {
         let word = bench.word(here);
         assert_eq!((word.payload, word.locked), (0, false), "combine: {combine}");
         assert_eq!(bench.inspect(there), 0);
+    }
+}
+
+#[test]
+fn nothing_is_written_to_another_memory_node_than_that_of_the_share() {
+    for combine in [true, false] {
         let options = LockOptions {
             shared: true,
-            ..options
+            ..combining(combine)
         };
-        let bench = crate::common::bench(builder(), 1, options);
+        let bench = bench(builder(), 1, options);
         let v = bench.client(0);
+        let (here, there) = (node(0, 1), node(1, 1));
         let (share, _) = block_on(bench.locks[0].share_and_read(&v, here, here, 64)).unwrap();
         let wrong = v.chain(there.node()).write_word(there, 7);
         let wrong = catch_unwind(AssertUnwindSafe(|| block_on(share.write_back(wrong))));
