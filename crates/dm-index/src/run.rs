@@ -108,6 +108,13 @@ impl<K: KeyBytes> Run<K> {
         }
     }
 
+    /// Replaces the first leaf.
+    pub(crate) fn replace_first(&mut self, leaf: RemotePtr) {
+        if let Some(first) = self.leaves.first_mut() {
+            *first = leaf;
+        }
+    }
+
     /// Returns the number of leaves of the scan, which are the first ones.
     pub(crate) fn own(&self) -> usize {
         self.leaves.len() - self.beside

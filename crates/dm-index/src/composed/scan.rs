@@ -1,7 +1,7 @@
 //! Scans: batches of leaves, in which each leaf continues where the previous one ended.
 
 use dm_layout::KeyBytes;
-use dm_verbs::{Verbs, Why};
+use dm_verbs::{RemotePtr, Verbs, Why};
 
 use super::{Buffers, Composed};
 use crate::{
@@ -16,8 +16,9 @@ pub const SCAN_BATCH: usize = 32;
 enum Progress<K> {
     /// The first node did not cover the expected key, was torn or dead, was not a leaf, or might not be linked.
     Lost,
-    /// All keys below this one were seen.
-    UpTo(K),
+    /// All keys below this one were seen. The addresses are the last leaf whose entries were read, and its sibling
+    /// pointer.
+    UpTo(K, RemotePtr, RemotePtr),
     /// The last leaf of the index was seen.
     End,
 }
@@ -59,7 +60,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
                 // Every key below `high` was read. The next leaf must be the one that covers `high`, even if leaves
                 // were split meanwhile.
                 expect = high;
-                progress = Progress::UpTo(high);
+                progress = Progress::UpTo(high, copy.at, copy.sibling);
                 out.len() < limit
             })
             .await;
@@ -69,7 +70,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
             read?;
         }
         run.saw(leaves, entries);
-        if self.options.flaws().scan_trusts_cache && matches!(progress, Progress::UpTo(_)) {
+        if self.options.flaws().scan_trusts_cache && matches!(progress, Progress::UpTo(..)) {
             return Ok(Progress::End);
         }
         Ok(progress)
@@ -90,6 +91,11 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
         let mut sibling: Option<Lead> = None;
         // Steps along sibling pointers since the last search in the inner structure.
         let mut hops = 0;
+        // The last leaf whose entries were read, and its sibling pointer; null if that leads nowhere.
+        let (mut last, mut right) = (RemotePtr::NULL, RemotePtr::NULL);
+        // A leaf to which the inner structure led, and which the scan has passed. It lacks the separators of leaves that
+        // were split off, or the leaf is dead.
+        let mut passed = RemotePtr::NULL;
         // Whether a search has been repeated after many of these steps.
         let mut searched_again = false;
         // The last leaf that did not show where the scan must continue.
@@ -109,6 +115,18 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
                     self.inner
                         .locate_run(self.v, &expect, most.min(SCAN_BATCH), run)
                         .await?;
+                    let first = run.leaves().first().copied().unwrap_or_default();
+                    if !right.is_null() && (first == passed || first == last) {
+                        if first != passed {
+                            passed = first;
+                            // The search below reads what the cache lacks, such as a root that is a leaf.
+                            if let Some(located) = self.inner.locate(self.v, &expect).await? {
+                                self.inner.stale(self.v, located.proof);
+                            }
+                        }
+                        run.replace_first(right);
+                        (linked, hops) = (true, 1);
+                    }
                 }
             }
             let Some(&first) = run.leaves().first() else {
@@ -123,7 +141,9 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
             }
             match progress {
                 Progress::End => return Ok(()),
-                Progress::UpTo(next) => (expect, searched_again) = (next, false),
+                Progress::UpTo(next, leaf, its_right) => {
+                    (expect, last, right, searched_again) = (next, leaf, its_right, false);
+                }
                 Progress::Lost => {
                     // The first leaf was torn, was split, or is not at the cached address. Read it alone.
                     let alive = self.leaves.whole().copy(self.v, first, copy).await?;
@@ -136,11 +156,16 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
                         continue;
                     }
                     // Continue at the right sibling, or at the node that took over the keys of a dead leaf.
-                    let right = !alive || leaf && copy.fences.is_below(&expect);
-                    sibling = (right && !copy.sibling.is_null()).then_some(Lead {
+                    let follows = !alive || leaf && copy.fences.is_below(&expect);
+                    sibling = (follows && !copy.sibling.is_null()).then_some(Lead {
                         at: copy.sibling,
                         linked: alive,
                     });
+                    if sibling.is_none() {
+                        right = RemotePtr::NULL;
+                    } else if hops == 0 {
+                        passed = first;
+                    }
                     hops += u32::from(sibling.is_some());
                     // After this many steps to the right, a new search probably takes fewer steps. It is made only once
                     // until the scan makes progress, because the inner structure may lack the separators of the leaves

@@ -1,6 +1,6 @@
 //! Tests of leaves that are reached through sibling pointers.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use dm_alloc::Allocator;
 use dm_index::{
@@ -12,22 +12,39 @@ use dm_leaf::{NodeOptions, TwoLevel};
 use dm_lock::{GlobalLockTable, LockOptions, Locks};
 use dm_loopback::{Endpoint, Loopback, block_on};
 use dm_sync::Arc;
-use dm_verbs::{NodeId, RemotePtr, VerbErrorKind, Verbs};
+use dm_verbs::{Env, NodeId, RemotePtr, VerbErrorKind, Verbs};
 
-/// An inner structure that always returns the same leaf, and records the calls of `Inner::found`.
-struct Fixed(RemotePtr, RefCell<Vec<(Key8, RemotePtr, u32)>>);
+/// An inner structure that always returns the same leaf, or also those that it has learnt. It records the calls of
+/// `Inner::found`, and counts those of `Inner::stale`.
+struct Fixed {
+    leaf: RemotePtr,
+    learns: bool,
+    found: RefCell<Vec<(Key8, RemotePtr, u32)>>,
+    stale: Cell<u32>,
+}
 
 impl Fixed {
     fn at(leaf: RemotePtr) -> Self {
-        Self(leaf, RefCell::default())
+        Self {
+            leaf,
+            learns: false,
+            found: RefCell::default(),
+            stale: Cell::default(),
+        }
+    }
+
+    fn leaf(&self, key: &Key8) -> RemotePtr {
+        let found = self.found.borrow();
+        let learnt = found.iter().filter(|(low, ..)| self.learns && low <= key).max();
+        learnt.map_or(self.leaf, |&(_, leaf, _)| leaf)
     }
 }
 
 impl Inner<Endpoint, Key8> for Fixed {
     type Proof = ();
-    fn known(&self, _: &Endpoint, _: &Key8) -> Option<Located<()>> {
+    fn known(&self, _: &Endpoint, key: &Key8) -> Option<Located<()>> {
         Some(Located {
-            leaf: Lead::hint(self.0),
+            leaf: Lead::hint(self.leaf(key)),
             proof: (),
         })
     }
@@ -37,16 +54,19 @@ impl Inner<Endpoint, Key8> for Fixed {
     async fn locate_run(
         &self,
         _: &Endpoint,
-        _: &Key8,
+        key: &Key8,
         _: usize,
         run: &mut Run<Key8>,
     ) -> Result<(), IndexError> {
-        run.push_alone(self.0);
+        run.clear();
+        run.push_alone(self.leaf(key));
         Ok(())
     }
-    fn stale(&self, _: &Endpoint, (): ()) {}
+    fn stale(&self, _: &Endpoint, (): ()) {
+        self.stale.set(self.stale.get() + 1);
+    }
     async fn found(&self, _: &Endpoint, key: &Key8, leaf: RemotePtr, hops: u32) {
-        self.1.borrow_mut().push((*key, leaf, hops));
+        self.found.borrow_mut().push((*key, leaf, hops));
     }
     async fn plant(&self, _: &Endpoint, _: RemotePtr) -> Result<bool, IndexError> {
         Ok(false)
@@ -149,8 +169,8 @@ fn an_unlimited_scan_over_the_smallest_leaves_succeeds() {
     assert_eq!(scan.keys(), [Key8(1), Key8(2)]);
 }
 
-#[test]
-fn the_inner_structure_receives_the_leaf_that_steps_to_the_right_reached() {
+/// Makes the leaves [0, 10), [10, 20) and [20, …), which each have one entry, and calls `run` with them.
+fn three_leaves(run: impl AsyncFnOnce(&Endpoint, &TwoLevel<Key8>, [RemotePtr; 3])) {
     let world = Loopback::builder().nodes(1).build().expect("the world is built");
     let v = world.connect(0).expect("the client connects");
     let format = Slotted::<Key8>::with_span(8, 8).expect("the node is valid");
@@ -158,24 +178,35 @@ fn the_inner_structure_receives_the_leaf_that_steps_to_the_right_reached() {
     let alloc = Arc::new(Allocator::new(1, 0));
     let leaves = TwoLevel::new(format, Arc::new(locks), alloc, NodeOptions::default());
     block_on(async {
-        // There are three leaves, [0, 10), [10, 20) and [20, ...). They are made from the last to the first.
-        let mut right = RemotePtr::NULL;
         let mut copy = NodeCopy::new();
-        let mut at = Vec::new();
-        for (low, high) in [(20, None), (10, Some(20)), (0, Some(10))] {
+        let mut at = [RemotePtr::NULL; 3];
+        // They are made from the last to the first.
+        for (i, (low, high)) in [(0, Some(10)), (10, Some(20)), (20, None)]
+            .into_iter()
+            .enumerate()
+            .rev()
+        {
             let fences = FenceKeys::new(Key8(low), high.map(Key8));
             let entries = [(Key8(low), &[7; 8][..])];
             let leaf = leaves.create(&v, 0, fences, &entries, false);
-            let leaf = leaf.await.expect("the pool has room").at;
-            leaves.copy(&v, leaf, &mut copy).await.expect("the node is valid");
-            copy.sibling = right;
+            at[i] = leaf.await.expect("the pool has room").at;
+            leaves
+                .copy(&v, at[i], &mut copy)
+                .await
+                .expect("the node is valid");
+            copy.sibling = at.get(i + 1).copied().unwrap_or_default();
             leaves.load(&v, &copy).await.expect("the node is valid");
-            right = leaf;
-            at.insert(0, leaf);
         }
+        run(&v, &leaves, at).await;
+    });
+}
+
+#[test]
+fn the_inner_structure_receives_the_leaf_that_steps_to_the_right_reached() {
+    three_leaves(async |v, leaves, at| {
         let inner = Fixed::at(at[0]);
-        let index = Composed::new(&v, &inner, &leaves, ComposedOptions::default());
-        let learnt = || inner.1.take();
+        let index = Composed::new(v, &inner, leaves, ComposedOptions::default());
+        let learnt = || inner.found.take();
         let mut value = Vec::new();
         assert_eq!(index.get(&Key8(0), &mut value).await, Ok(true));
         assert_eq!(learnt(), [], "no step was taken");
@@ -186,5 +217,37 @@ fn the_inner_structure_receives_the_leaf_that_steps_to_the_right_reached() {
         let mut scan = Scan::new();
         index.scan(&Key8(21), 5, &mut scan).await.expect("no verb fails");
         assert_eq!((scan.len(), learnt()), (0, vec![(Key8(21), at[2], 2)]));
+    });
+}
+
+/// An inner structure that lacks separators leads again to a leaf that the scan has passed. Then the scan follows the
+/// sibling pointer that it has read, so it reads each leaf once.
+#[test]
+fn a_scan_reads_each_leaf_once_if_separators_are_missing() {
+    three_leaves(async |v, leaves, at| {
+        for learns in [false, true] {
+            let inner = Fixed {
+                learns,
+                ..Fixed::at(at[0])
+            };
+            let index = Composed::new(v, &inner, leaves, ComposedOptions::default());
+            let mut scan = Scan::new();
+            let before = v.meter().counters();
+            index.scan(&Key8(0), 5, &mut scan).await.expect("no verb fails");
+            assert_eq!(scan.keys(), [Key8(0), Key8(10), Key8(20)]);
+            assert_eq!((v.meter().counters() - before).reads, 3);
+            // Each leaf to which the inner structure led too late is reported once.
+            assert_eq!(inner.stale.get(), if learns { 2 } else { 1 });
+            assert_eq!(inner.found.take(), [(Key8(10), at[1], 1), (Key8(20), at[2], 1)]);
+        }
+        // A scan that begins behind the leaf reads it twice: with the run, and alone.
+        let inner = Fixed::at(at[0]);
+        let index = Composed::new(v, &inner, leaves, ComposedOptions::default());
+        let mut scan = Scan::new();
+        let before = v.meter().counters();
+        index.scan(&Key8(10), 5, &mut scan).await.expect("no verb fails");
+        assert_eq!(scan.keys(), [Key8(10), Key8(20)]);
+        assert_eq!((v.meter().counters() - before).reads, 4);
+        assert_eq!(inner.stale.get(), 1);
     });
 }

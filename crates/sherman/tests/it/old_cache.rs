@@ -49,6 +49,27 @@ fn a_scan_that_begins_far_to_the_left_searches_again() {
 }
 
 #[test]
+fn a_scan_from_a_root_that_was_a_leaf_reads_batches_of_leaves() {
+    let (_pool, [v, w]) = pool();
+    let (old, new) = (open(&v), open(&w));
+    let (client, other) = (old.client(&v), new.client(&w));
+    insert(&other, 0);
+    // The first compute node caches the root, which is the only leaf.
+    assert_eq!(block_on(client.get(&Key8(0), &mut Vec::new())), Ok(true));
+    (1..8_000).for_each(|key| insert(&other, key));
+
+    let before = v.meter().counters();
+    let mut scan = Scan::new();
+    block_on(client.scan(&Key8(0), usize::MAX, &mut scan)).expect("no trouble");
+    assert_eq!(scan.len(), 8_000);
+    // Each of the 2,000 leaves is read once, four in one round trip, because ascending inserts leave inner nodes half
+    // full. Before each four, the scan reads an inner node, and sometimes inner nodes above it.
+    let cost = v.meter().counters() - before;
+    assert!(cost.reads < 2_000 + 700, "{} READs", cost.reads);
+    assert!(cost.round_trips < 1_200, "{} round trips", cost.round_trips);
+}
+
+#[test]
 fn a_separator_whose_parent_is_far_to_the_right_is_inserted_after_another_descent() {
     let (pool, [v, w]) = pool();
     let (old, new) = (open(&v), open(&w));
