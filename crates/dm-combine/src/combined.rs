@@ -234,6 +234,15 @@ impl<V: Env, I: Exchange> Exchange for Combined<'_, V, I> {
         self.index.exchange(key, before, after).await
     }
 
+    async fn swap(
+        &self,
+        key: &I::Key,
+        before: &mut Vec<u8>,
+        after: Option<&[u8]>,
+    ) -> Result<Applied, IndexError> {
+        self.index.swap(key, before, after).await
+    }
+
     fn begin(&self) -> impl Future<Output = Result<Option<Running<'_>>, IndexError>> {
         self.index.begin()
     }

@@ -123,8 +123,8 @@ impl<K: KeyBytes> Neighbourhoods<K> {
                 Edit::Bytes(slot.offset(), &entry[..1], done)
             }
             (Write::Update(_) | Write::Remove, Near::Absent { .. }) => Edit::Nothing(Applied::Absent),
-            (Write::Exchange { .. }, _) => {
-                unreachable!("`Write::meeting` turned the exchange into another write")
+            (Write::Exchange { .. } | Write::Swap { .. }, _) => {
+                unreachable!("`Write::meeting` has turned it into another write")
             }
             (_, Near::Unsure) => Edit::Unsure,
         }

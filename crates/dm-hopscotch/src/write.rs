@@ -146,7 +146,7 @@ impl<K: KeyBytes> Neighbourhoods<K> {
             v.write(at.add(range.start as u64), &image[range]).await?;
         }
         let found = match (write, place) {
-            (Write::Exchange { .. }, Place::Present(slot)) => match format.entry(&image, slot) {
+            (write, Place::Present(slot)) if write.needs_old() => match format.entry(&image, slot) {
                 Ok(entry) => entry.map(|(_, value)| value),
                 Err(e) => {
                     let e = failure(at, e);
@@ -179,8 +179,8 @@ impl<K: KeyBytes> Neighbourhoods<K> {
                 let split = self.nodes.split_held(v, guard, at, &mut image, (key, value));
                 return split.await.map(Some);
             }
-            (Write::Exchange { .. }, _) => {
-                unreachable!("`Write::meeting` turned the exchange into another write")
+            (Write::Exchange { .. } | Write::Swap { .. }, _) => {
+                unreachable!("`Write::meeting` has turned it into another write")
             }
         };
         // If only some lines of the entry were written when this client failed, the next writer must find the lock word

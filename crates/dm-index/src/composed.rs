@@ -10,7 +10,7 @@ use dm_verbs::{Effect, LocalStep, RemotePtr, Retry, Verbs, Why};
 
 use crate::{
     Answer, Applied, Exchange, Fill, Hops, IndexError, Inner, Lead, Located, NodeAccess, NodeCopy, NodeStore,
-    RangeIndex, Reclaim, Restructure, Run, Scan, Stale, Write,
+    OldValue, RangeIndex, Reclaim, Restructure, Run, Scan, Stale, Write,
 };
 
 mod load;
@@ -355,6 +355,14 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Exchange for Co
         after: Option<&[u8]>,
     ) -> Result<Applied, IndexError> {
         self.apply(key, Write::Exchange { before, after }).await
+    }
+
+    async fn swap(&self, key: &K, before: &mut Vec<u8>, after: Option<&[u8]>) -> Result<Applied, IndexError> {
+        let old = OldValue::default();
+        let write = Write::Swap { before: &old, after };
+        let done = self.apply(key, write).await;
+        *before = old.into_bytes();
+        done
     }
 
     async fn begin(&self) -> Result<Option<Running<'_>>, IndexError> {

@@ -1,5 +1,6 @@
 //! The interface between an inner structure and a node store.
 
+use core::cell::RefCell;
 use core::future::Future;
 
 use dm_layout::{FenceKeys, ValueRef};
@@ -146,6 +147,32 @@ pub enum Write<'a> {
         /// The new value; `None` removes the key.
         after: Option<&'a [u8]>,
     },
+    /// Replace the value, or remove the key, if the key is present, and return the old value:
+    /// [`Exchange::swap`](crate::Exchange::swap).
+    Swap {
+        /// Receives the old value.
+        before: &'a OldValue,
+        /// The new value; `None` removes the key.
+        after: Option<&'a [u8]>,
+    },
+}
+
+/// Receives the value that a [`Write::Swap`] replaces or removes.
+#[derive(PartialEq, Eq, Debug, Default)]
+pub struct OldValue(RefCell<Vec<u8>>);
+
+impl OldValue {
+    /// Returns the value that was stored last.
+    #[must_use]
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.0.into_inner()
+    }
+
+    fn set(&self, value: ValueRef<'_>) {
+        let mut bytes = self.0.borrow_mut();
+        bytes.clear();
+        value.append_to(&mut bytes);
+    }
 }
 
 impl<'a> Write<'a> {
@@ -155,23 +182,40 @@ impl<'a> Write<'a> {
         match *self {
             Self::Insert(v) | Self::Update(v) | Self::Upsert(v) => Some(v),
             Self::Remove => None,
-            Self::Exchange { after, .. } => after,
+            Self::Exchange { after, .. } | Self::Swap { after, .. } => after,
         }
     }
 
-    /// Resolves an exchange against the current value, which the caller's lock protects. Returns an upsert, a remove,
+    /// Returns whether [`Write::meeting`] needs the current value.
+    #[inline]
+    #[must_use]
+    pub const fn needs_old(&self) -> bool {
+        matches!(self, Self::Exchange { .. } | Self::Swap { .. })
+    }
+
+    /// Resolves an exchange or a swap against the current value, which must stay the key's value until the write has
+    /// taken effect: the caller's lock protects it, or the write compares it. Returns an update, an upsert, a remove,
     /// or `None` if the value is not the expected one. Returns any other write unchanged.
     #[inline]
+    #[must_use]
     pub fn meeting(self, found: Option<ValueRef<'_>>) -> Option<Self> {
-        let Self::Exchange { before, after } = self else {
-            return Some(self);
-        };
-        let meets = match (before, found) {
-            (None, None) => true,
-            (Some(before), Some(found)) => ValueRef::from(before) == found,
-            _ => false,
-        };
-        meets.then_some(after.map_or(Self::Remove, Self::Upsert))
+        match self {
+            Self::Exchange { before, after } => {
+                let meets = match (before, found) {
+                    (None, None) => true,
+                    (Some(before), Some(found)) => ValueRef::from(before) == found,
+                    _ => false,
+                };
+                meets.then_some(after.map_or(Self::Remove, Self::Upsert))
+            }
+            Self::Swap { before, after } => {
+                if let Some(found) = found {
+                    before.set(found);
+                }
+                Some(after.map_or(Self::Remove, Self::Update))
+            }
+            other => Some(other),
+        }
     }
 }
 

@@ -51,7 +51,7 @@ pub use fill::Fill;
 pub use gather::gather;
 pub use hops::{HOPS_FREE, Hops};
 pub use joint::{
-    Answer, Created, Inner, Lead, Located, Merge, Neighbours, NodeCopy, Split, Stale, Tended, Write,
+    Answer, Created, Inner, Lead, Located, Merge, Neighbours, NodeCopy, OldValue, Split, Stale, Tended, Write,
 };
 pub use range_index::{Applied, Exchange, RangeIndex};
 pub use run::Run;

@@ -103,6 +103,25 @@ pub trait Exchange: RangeIndex {
         after: Option<&[u8]>,
     ) -> impl Future<Output = Result<Applied, IndexError>>;
 
+    /// Sets the value of `key` to `after` if the key is present, or removes the key if `after` is `None`, and puts the
+    /// old value into `before`. Returns [`Applied::Replaced`], [`Applied::Removed`] or [`Applied::Absent`]. It returns
+    /// [`Applied::Differs`], and has changed nothing, if another client has changed the value meanwhile.
+    ///
+    /// The default gets the value and exchanges it. An index that finds the old value while it writes needs no get.
+    fn swap(
+        &self,
+        key: &Self::Key,
+        before: &mut Vec<u8>,
+        after: Option<&[u8]>,
+    ) -> impl Future<Output = Result<Applied, IndexError>> {
+        async move {
+            match self.get(key, before).await? {
+                true => self.exchange(key, Some(before), after).await,
+                false => Ok(Applied::Absent),
+            }
+        }
+    }
+
     /// Begins an operation of several steps, which ends when the result is dropped. Memory that was in use when the
     /// operation began is not reused before the operation ends. Returns `None` if memory is never reused.
     fn begin(&self) -> impl Future<Output = Result<Option<Running<'_>>, IndexError>>;

@@ -113,8 +113,8 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
     }
 
     /// Returns these items for keys of which no two have the same prefix, for example keys that are as long as their
-    /// prefix. A block then holds one item, so an update or a remove need not READ the old block: it takes three round
-    /// trips.
+    /// prefix. A block then holds one item, so a write need not know what was there before it: only an exchange reads
+    /// the index and the old block first. An insert or an update takes three round trips, and a remove two.
     #[must_use]
     pub fn exact(mut self) -> Self {
         self.exact = true;
@@ -238,15 +238,24 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
             Some(value) => Some(Draft::write(self.v, self.alloc, &block_of([(key, value)])).await?),
             None => None,
         };
-        let mut word = Vec::with_capacity(REFERENCE_BYTES);
         let mut retry = self.v.retry(self.attempts);
+        if self.exact && !matches!(write, Write::Exchange { .. }) {
+            loop {
+                match self
+                    .write_own(&prefix, write, ahead.as_mut(), &mut operation)
+                    .await?
+                {
+                    Applied::Differs => retry.again_wiser(RemotePtr::NULL, Why::Raced).await?,
+                    applied => return Ok(applied),
+                }
+            }
+        }
+        let mut word = Vec::with_capacity(REFERENCE_BYTES);
         loop {
             let found = self.index.get(&prefix, &mut word).await?;
             let before = found.then(|| self.named(&word)).transpose()?;
             let (applied, next) = match before {
                 None => after_nothing(write),
-                //= docs/protocol/indirect.md N2
-                Some(_) if self.exact && !matches!(write, Write::Exchange { .. }) => after_own(write),
                 Some(reference) => {
                     let block = self.v.read(reference.at(), reference.bytes()).await?;
                     after(parse(reference, &block)?, key, write)
@@ -264,33 +273,23 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
                 Next::Other(bytes) => Some(other.insert(Draft::write(self.v, self.alloc, &bytes).await?)),
             };
             let after = match &mut draft {
-                Some(draft) if self.flaws().unawaited => Some(draft.reference().encode()),
-                Some(draft) => Some(draft.landed().await?.encode()),
+                Some(draft) => Some(self.word_of(draft).await?),
                 None => None,
             };
-            // From here on, the block may be published, even if this future is dropped.
-            if let Some(draft) = &mut draft {
-                draft.set_known(!self.flaws().gives_back);
-            }
             operation.exchanges = true;
-            //= docs/protocol/indirect.md N2
             let before_word = before.map(Reference::encode);
             let words = (
                 before_word.as_ref().map(|w| &w[..]),
                 after.as_ref().map(|w| &w[..]),
             );
+            //= docs/protocol/indirect.md N2
             let exchanged = match words {
                 (_, Some(after)) if self.flaws().blind => self.index.upsert(&prefix, after).await,
                 (before, after) => self.index.exchange(&prefix, before, after).await,
             };
             operation.exchanges = false;
-            let lost = match &exchanged {
-                Ok(Applied::Differs) => true,
-                Ok(_) => false,
-                Err(e) => e.effect() == Effect::None,
-            };
             if let Some(draft) = draft {
-                draft.set_known(!lost);
+                draft.set_known(may_have_published(&exchanged));
             }
             if exchanged? != Applied::Differs {
                 //= docs/protocol/indirect.md N4
@@ -302,6 +301,60 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
             let at = before.map_or(RemotePtr::NULL, Reference::at);
             retry.again_wiser(at, Why::Raced).await?;
         }
+    }
+
+    /// Tries once to write an item that shares its block with no other one ([`Items::exact`]). The block that was
+    /// written ahead is final. The index returns the word that it replaces. Returns [`Applied::Differs`] if another
+    /// client was faster.
+    async fn write_own(
+        &self,
+        prefix: &I::Key,
+        write: Write<'_>,
+        mut ahead: Option<&mut Draft<'_, V>>,
+        operation: &mut Announced<'_>,
+    ) -> Result<Applied, IndexError> {
+        let after = match &mut ahead {
+            Some(draft) => Some(self.word_of(draft).await?),
+            None => None,
+        };
+        let after = after.as_ref().map(|word| &word[..]);
+        let mut old = Vec::with_capacity(REFERENCE_BYTES);
+        operation.exchanges = true;
+        //= docs/protocol/indirect.md N2a
+        let done = match (write, after) {
+            (Write::Insert(_), Some(word)) => self.index.insert(prefix, word).await,
+            (_, after) => self.index.swap(prefix, &mut old, after).await,
+        };
+        let done = match (write, after, done) {
+            (Write::Upsert(_), Some(word), Ok(Applied::Absent)) => {
+                match self.index.insert(prefix, word).await {
+                    Ok(Applied::Present) => Ok(Applied::Differs),
+                    done => done,
+                }
+            }
+            (.., done) => done,
+        };
+        operation.exchanges = false;
+        if let Some(draft) = ahead {
+            draft.set_known(may_have_published(&done));
+        }
+        let done = done?;
+        if matches!(done, Applied::Replaced | Applied::Removed) {
+            //= docs/protocol/indirect.md N4
+            self.retire(self.named(&old)?);
+        }
+        Ok(done)
+    }
+
+    /// Returns the word that publishes `draft`, after its WRITE has landed. From here on, the block counts as published,
+    /// even if the caller's future is dropped.
+    async fn word_of(&self, draft: &mut Draft<'_, V>) -> Result<[u8; REFERENCE_BYTES], IndexError> {
+        //= docs/protocol/indirect.md N1
+        if !self.flaws().unawaited {
+            draft.landed().await?;
+        }
+        draft.set_known(!self.flaws().gives_back);
+        Ok(draft.reference().encode())
     }
 
     /// Decodes the index's word.
@@ -337,13 +390,11 @@ fn after_nothing(write: Write<'_>) -> (Applied, Next) {
     }
 }
 
-/// Returns the result of a write, and the change that it requires, if the block holds only the item of this key. The
-/// write must not be an exchange, because the result of an exchange depends on the old value.
-const fn after_own(write: Write<'_>) -> (Applied, Next) {
-    match write {
-        Write::Insert(_) => (Applied::Present, Next::Stays),
-        Write::Remove => (Applied::Removed, Next::Gone),
-        _ => (Applied::Replaced, Next::Ahead),
+/// Returns whether a write of the index has put its word into the index, or may have done so.
+fn may_have_published(done: &Result<Applied, IndexError>) -> bool {
+    match done {
+        Ok(applied) => matches!(applied, Applied::Inserted | Applied::Replaced | Applied::Removed),
+        Err(e) => e.effect() != Effect::None,
     }
 }
 

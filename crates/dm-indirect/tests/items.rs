@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use dm_alloc::{Allocator, MemberArea, ReclaimOptions};
 use dm_index::{Applied, Exchange, Fill, IndexError, Key8, RangeIndex, Scan};
-use dm_indirect::{Item, ItemFlaws, Items, OutOfLine, Reference, block_of, leading_bytes};
+use dm_indirect::{Item, ItemFlaws, Items, OutOfLine, Prefix, Reference, block_of, leading_bytes};
 use dm_loopback::{Endpoint, Loopback, block_on};
 use dm_sync::Arc;
 use dm_sync::epoch::{Epochs, Running, Seat};
@@ -50,8 +50,11 @@ impl RangeIndex for &Memory {
         value.extend(found.into_iter().flatten());
         Ok(found.is_some())
     }
-    async fn insert(&self, _: &Key8, _: &[u8]) -> Result<Applied, IndexError> {
-        Err(UNUSED)
+    async fn insert(&self, key: &Key8, value: &[u8]) -> Result<Applied, IndexError> {
+        Ok(match self.exchange(key, None, Some(value)).await? {
+            Applied::Differs => Applied::Present,
+            applied => applied,
+        })
     }
     async fn update(&self, _: &Key8, _: &[u8]) -> Result<Applied, IndexError> {
         Err(UNUSED)
@@ -178,11 +181,20 @@ fn items<'h>(v: &'h Endpoint, memory: &'h Memory, alloc: &'h Allocator) -> Items
     Items::new(v, memory, alloc, first_byte, 5).unwrap()
 }
 
+/// Makes items of which each has a block of its own.
+fn exact_items<'h>(
+    v: &'h Endpoint,
+    memory: &'h Memory,
+    alloc: &'h Allocator,
+) -> Items<'h, Endpoint, &'h Memory> {
+    Items::new(v, memory, alloc, leading_bytes, 5).unwrap().exact()
+}
+
 /// Returns the total size in bytes of the blocks that hold these items.
-fn blocks_of(map: &BTreeMap<Vec<u8>, Vec<u8>>) -> i64 {
+fn blocks_of(map: &BTreeMap<Vec<u8>, Vec<u8>>, prefix: Prefix<Key8>) -> i64 {
     let mut bytes = BTreeMap::<Key8, usize>::new();
     for (key, value) in map {
-        *bytes.entry(first_byte(key)).or_insert(16) += 8 + key.len() + value.len();
+        *bytes.entry(prefix(key)).or_insert(16) += 8 + key.len() + value.len();
     }
     // Blocks of up to eight lines have a size class for each number of lines.
     bytes
@@ -204,12 +216,19 @@ proptest! {
     fn items_are_those_of_a_map_and_every_other_block_is_retired(
         ops in prop::collection::vec(
             (0..5u8, prop::collection::vec(0..3u8, 0..4), prop::collection::vec(any::<u8>(), 0..60)), 1..80),
+        exact in any::<bool>(),
     ) {
         let (world, memory, alloc) = (world(0), Memory::new(), allocator());
         let v = world.connect(0).unwrap();
-        let items = items(&v, &memory, &alloc);
+        let (items, prefix) = match exact {
+            true => (exact_items(&v, &memory, &alloc), leading_bytes as Prefix<Key8>),
+            false => (items(&v, &memory, &alloc), first_byte as Prefix<Key8>),
+        };
         let mut map = BTreeMap::<Vec<u8>, Vec<u8>>::new();
-        for (op, key, value) in ops {
+        for (op, mut key, value) in ops {
+            if exact {
+                key.resize(3, 0);
+            }
             let there = map.contains_key(&key);
             let (applied, wanted) = match op {
                 0 => (block_on(items.insert(&key, &value)), if there { Applied::Present } else { Applied::Inserted }),
@@ -227,7 +246,7 @@ proptest! {
                 (3, _) => drop(map.remove(&key)),
                 _ => {}
             }
-            prop_assert_eq!(alloc.stats().in_use_bytes, blocks_of(&map));
+            prop_assert_eq!(alloc.stats().in_use_bytes, blocks_of(&map, prefix));
         }
         let mut all = Vec::new();
         block_on(items.scan(b"", usize::MAX, &mut all)).unwrap();
@@ -251,7 +270,7 @@ fn loaded_items_are_scanned_from_any_key_in_batches() {
     assert_eq!(block_on(items.bulk_load(0.8, || load.next())), Ok(300));
     assert_eq!(
         alloc.stats().in_use_bytes,
-        blocks_of(&all.iter().cloned().collect())
+        blocks_of(&all.iter().cloned().collect(), first_byte)
     );
     assert_eq!(memory.words.borrow().len(), 100);
     let mut found = Vec::new();
@@ -349,17 +368,20 @@ fn a_block_is_freed_if_no_word_can_point_to_it() {
 #[test]
 fn a_dropped_insert_takes_effect_or_leaves_nothing() {
     let (mut happened, mut did_not) = (0, 0);
-    for (seed, polls) in (0..4).flat_map(|seed| (1..16).map(move |polls| (seed, polls))) {
+    for (seed, polls) in (0..8).flat_map(|seed| (1..16).map(move |polls| (seed, polls))) {
         let world = Loopback::builder()
             .nodes(1)
             .host_bytes(16 << 20)
             .delays(8)
-            .seed(seed)
+            .seed(seed / 2)
             .build()
             .unwrap();
         let (memory, alloc) = (Memory::new(), allocator());
         let v = world.connect(0).unwrap();
-        let items = items(&v, &memory, &alloc);
+        let items = match seed % 2 {
+            0 => items(&v, &memory, &alloc),
+            _ => exact_items(&v, &memory, &alloc),
+        };
         block_on(items.insert(b"ab", b"1")).unwrap();
         let before = alloc.stats().in_use_bytes;
         let mut insert = Box::pin(items.insert(b"b", b"2"));
@@ -386,7 +408,10 @@ fn a_dropped_insert_takes_effect_or_leaves_nothing() {
 #[test]
 fn a_write_that_is_dropped_in_its_exchange_stays_announced() {
     let (mut announced, mut over) = (0, 0);
-    for polls in 1..16 {
+    for (exact, polls) in [false, true]
+        .into_iter()
+        .flat_map(|e| (1..16).map(move |p| (e, p)))
+    {
         let world = world(8);
         let epochs = Arc::new(Epochs::new());
         let seat = Epochs::seat(&epochs);
@@ -396,7 +421,10 @@ fn a_write_that_is_dropped_in_its_exchange_stays_announced() {
             ..Memory::new()
         };
         let (alloc, v) = (allocator(), world.connect(0).unwrap());
-        let items = items(&v, &memory, &alloc);
+        let items = match exact {
+            false => items(&v, &memory, &alloc),
+            true => exact_items(&v, &memory, &alloc),
+        };
         block_on(items.insert(b"ab", b"1")).unwrap();
         assert_eq!(epochs.oldest(), None, "a write that has ended");
         let word = memory.words.borrow().clone();

@@ -30,8 +30,10 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
             && (self.format.updates_in_line() || self.options.flaws().lines_shared)
             && match write {
                 Write::Update(_) => true,
+                // Only if values are words, a CAS shows which old value this client replaces.
                 //= docs/protocol/marlin.md B2
-                Write::Exchange {
+                Write::Swap { after: Some(_), .. }
+                | Write::Exchange {
                     before: Some(_),
                     after: Some(_),
                 } => self.format.holds_words(),
@@ -67,7 +69,9 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
         let mut retry = v.retry(self.options.attempts);
         loop {
             match self.try_shared(v, at, (level, key), write).await? {
-                Some(Answer::Done(Applied::Differs)) if matches!(write, Write::Update(_)) => {
+                Some(Answer::Done(Applied::Differs))
+                    if matches!(write, Write::Update(_) | Write::Swap { .. }) =>
+                {
                     // Another client has updated the value after this one had read it.
                     retry.again_wiser(at, Why::Raced).await?;
                 }
@@ -167,7 +171,7 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 _ => Found::Nothing,
             },
             Ok(Judged::Here(place)) => match (write, place) {
-                (Write::Update(_), _) => Found::Answer(Answer::Done(Applied::Absent)),
+                (Write::Update(_) | Write::Swap { .. }, _) => Found::Answer(Answer::Done(Applied::Absent)),
                 (Write::Exchange { .. }, _) => Found::Answer(Answer::Done(Applied::Differs)),
                 (Write::Insert(value), Place::Free(slot)) => {
                     let range = self.format.put(image, slot, key, ValueRef::from(value));

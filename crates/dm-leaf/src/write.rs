@@ -269,7 +269,9 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
     #[inline]
     fn edit(&self, image: &mut [u8], key: &K, write: Write<'_>, place: Place) -> Result<Edit, CheckFailure> {
         let found = match (write, place) {
-            (Write::Exchange { .. }, Place::Present(slot)) => self.format.entry(image, slot)?.map(|(_, v)| v),
+            (write, Place::Present(slot)) if write.needs_old() => {
+                self.format.entry(image, slot)?.map(|(_, value)| value)
+            }
             _ => None,
         };
         let Some(write) = write.meeting(found) else {
@@ -292,7 +294,9 @@ impl<K: KeyBytes, F: NodeFormat<K>> Nodes<K, F> {
                 self.format.put(image, slot, key, ValueRef::from(value)),
             ),
             (Write::Insert(_) | Write::Upsert(_), Place::Full) => Edit::Full,
-            (Write::Exchange { .. }, _) => unreachable!("`meeting` has replaced the exchange"),
+            (Write::Exchange { .. } | Write::Swap { .. }, _) => {
+                unreachable!("`meeting` has turned it into another write")
+            }
         })
     }
 }

@@ -69,7 +69,7 @@ impl<I: HoldsItems> IndexUnderTest for OutOfLines<I> {
     }
 }
 
-/// Checks the answers and effects of exchanges on an index with values of 8 bytes. The index must not contain
+/// Checks the answers and effects of exchanges and swaps on an index with values of 8 bytes. The index must not contain
 /// the keys used here, which are enough for nodes to split.
 ///
 /// # Panics
@@ -102,6 +102,19 @@ pub async fn exchanges<I: Exchange<Key: TestKey>>(index: &I) {
             assert_eq!(index.get(&key, &mut found).await, Ok(left.is_some()), "key {n}");
             assert_eq!(found, left.map(Vec::from).unwrap_or_default(), "key {n}");
         }
+        for (after, applied, old) in [
+            (Some(a), Applied::Replaced, Some(b)),
+            (Some(b), Applied::Replaced, Some(a)),
+            (None, Applied::Removed, Some(b)),
+            (None, Applied::Absent, None),
+            (Some(a), Applied::Absent, None),
+        ] {
+            let after = after.as_ref().map(|v| &v[..]);
+            let answer = index.swap(&key, &mut found, after).await;
+            assert_eq!(answer, Ok(applied), "key {n}, to {after:?}");
+            assert_eq!(found, old.map(Vec::from).unwrap_or_default(), "key {n}");
+        }
+        assert_eq!(index.insert(&key, &b).await, Ok(Applied::Inserted), "key {n}");
     }
     let wrong = index.exchange(&I::Key::nth(0), None, Some(&[1; 7])).await;
     assert!(

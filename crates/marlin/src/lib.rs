@@ -8,10 +8,10 @@
 //! | operation, inner nodes cached, uncontended | round trips | verbs |
 //! |---|---|---|
 //! | get | 2; 1 if the key is absent | READ leaf, READ block |
-//! | update | 3 | READ leaf and WRITE block, \[FAA share, READ leaf\], \[CAS word, FAA leave\] |
-//! | insert | 3 | READ leaf and WRITE block, \[CAS lock, READ leaf\], \[WRITE entry, CAS unlock\] |
-//! | remove | 3 | READ leaf, \[CAS lock, READ leaf\], \[WRITE presence, CAS unlock\] |
-//! | update, insert, remove with [`Options::published`] | 4 | as above, but the requests of the last chain are awaited one after the other |
+//! | update | 3 | WRITE block, \[FAA share, READ leaf\], \[CAS word, FAA leave\] |
+//! | insert | 3 | WRITE block, \[CAS lock, READ leaf\], \[WRITE entry, CAS unlock\] |
+//! | remove | 2 | \[CAS lock, READ leaf\], \[WRITE presence, CAS unlock\] |
+//! | update, insert, remove with [`Options::published`] | 4, 4, 3 | as above, but the requests of the last chain are awaited one after the other |
 //! | scan of n entries in m leaves | ⌈m/32⌉ + 1 for each 32 entries | m + n READs |
 //!
 //! Updates of one leaf do not wait for each other, nor for an insert, and an insert does not wait for updates. Only

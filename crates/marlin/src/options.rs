@@ -108,7 +108,8 @@ impl Options {
         }
     }
 
-    /// Returns these options with the round trips of the published code: an update, an insert or a remove takes four.
+    /// Returns these options with the round trips of the published code: an update or an insert takes four, and a
+    /// remove three.
     #[must_use]
     pub const fn published(mut self) -> Self {
         self.combine = false;

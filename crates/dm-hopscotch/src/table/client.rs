@@ -150,6 +150,10 @@ impl<V: Verbs + Control, K: KeyBytes> Exchange for TableClient<'_, V, K> {
         self.composed.exchange(&scatter(key), before, after).await
     }
 
+    async fn swap(&self, key: &K, before: &mut Vec<u8>, after: Option<&[u8]>) -> Result<Applied, IndexError> {
+        self.composed.swap(&scatter(key), before, after).await
+    }
+
     fn begin(&self) -> impl Future<Output = Result<Option<Running<'_>>, IndexError>> {
         self.composed.begin()
     }

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
-use dm_index::{Applied, Exchange, IndexError, Key8, RangeIndex, Restructure, Write};
+use dm_index::{Applied, Exchange, IndexError, Key8, OldValue, RangeIndex, Restructure, Write};
 use dm_layout::{FenceKeys, Slotted};
 use dm_leaf::TwoLevel;
 use dm_loopback::{Endpoint, Loopback, block_on};
@@ -34,8 +34,11 @@ fn every_operation_has_its_verbs() {
     let update = "2 round_trips, 1 reads, 1 cas, 2 faa, 1024 bytes_read";
     let nothing = "2 round_trips, 1 reads, 2 faa, 1024 bytes_read";
     let unlocks = "2 round_trips, 1 reads, 2 masked_cas, 1024 bytes_read";
-    let steps: [(Write<'_>, Applied, &str); 11] = [
+    let old = OldValue::default();
+    let steps: [(Write<'_>, Applied, &str); 16] = [
         (Write::Update(&ONE), Applied::Absent, nothing),
+        (swap(&old, Some(&ONE)), Applied::Absent, nothing),
+        (swap(&old, None), Applied::Absent, unlocks),
         (exchange(Some(&ONE), Some(&TWO)), Applied::Differs, nothing),
         (Write::Insert(&ONE), Applied::Inserted, insert),
         (Write::Insert(&TWO), Applied::Present, unlocks),
@@ -45,6 +48,9 @@ fn every_operation_has_its_verbs() {
         (Write::Update(&THREE), Applied::Replaced, update),
         (exchange(Some(&THREE), None), Applied::Removed, alone),
         (exchange(None, Some(&TWO)), Applied::Inserted, insert),
+        (swap(&old, Some(&THREE)), Applied::Replaced, update),
+        (swap(&old, None), Applied::Removed, alone),
+        (Write::Insert(&ONE), Applied::Inserted, insert),
         (Write::Remove, Applied::Removed, alone),
     ];
     for (write, applied, verbs) in steps {
@@ -64,6 +70,10 @@ const fn exchange<'a>(before: Option<&'a [u8]>, after: Option<&'a [u8]>) -> Writ
     Write::Exchange { before, after }
 }
 
+const fn swap<'a>(before: &'a OldValue, after: Option<&'a [u8]>) -> Write<'a> {
+    Write::Swap { before, after }
+}
+
 async fn carry_out(
     client: &Client<'_, Slotted<Key8>>,
     key: &Key8,
@@ -75,6 +85,7 @@ async fn carry_out(
         Write::Upsert(value) => client.upsert(key, value).await,
         Write::Remove => client.remove(key).await,
         Write::Exchange { before, after } => client.exchange(key, before, after).await,
+        Write::Swap { after, .. } => client.swap(key, &mut Vec::new(), after).await,
     }
 }
 
@@ -168,6 +179,46 @@ fn one_of_two_exchanges_of_a_word_wins() {
         assert_eq!(found, left, "{answers:?}");
     }
     assert!(lost > 1, "the first exchange has lost {lost} times");
+}
+
+/// Two clients swap one word at the same time, or one of them removes it. Each old word is returned to one of them only,
+/// so that only one client retires the block to which it points.
+#[test]
+fn each_old_word_is_returned_once() {
+    for (removes, polls) in [false, true]
+        .into_iter()
+        .flat_map(|r| (0..20).map(move |p| (r, p)))
+    {
+        let two = Two::new();
+        let (here, there) = (two.on(0), two.on(1));
+        let (mut old, mut other) = (Vec::new(), Vec::new());
+        let answers = {
+            let mut first = pin!(here.swap(&Key8(1), &mut old, Some(&TWO)));
+            let early = polled(first.as_mut(), polls);
+            let after = (!removes).then_some(&THREE[..]);
+            let mut second = pin!(there.swap(&Key8(1), &mut other, after));
+            // A remove waits for the first client's share.
+            let late = polled(second.as_mut(), 30);
+            let first = early.unwrap_or_else(|| block_on(first));
+            [first, late.unwrap_or_else(|| block_on(second))].map(Result::unwrap)
+        };
+        let mut left = Vec::new();
+        assert_eq!(block_on(there.get(&Key8(1), &mut left)), Ok(!left.is_empty()));
+        let gone = answers[0] == Applied::Absent;
+        assert!(!gone || removes, "only a remove makes the key absent");
+        // The words before, between and after the swaps.
+        let expected: [&[u8]; 3] = match (removes, gone) {
+            (false, _) if left == THREE => [&ONE, &TWO, &THREE],
+            (false, _) => [&THREE, &ONE, &TWO],
+            (true, true) => [&[], &ONE, &[]],
+            (true, false) => [&ONE, &TWO, &[]],
+        };
+        assert_eq!(
+            [&old[..], &other, &left],
+            expected,
+            "{answers:?} after {polls} polls"
+        );
+    }
 }
 
 /// An insert ends while another client is in the middle of an update, and an update while another client is in the

@@ -24,7 +24,8 @@ type Op = KvOp<u64, u64>;
 /// The compute node and the operations of each client.
 type Script = &'static [(u16, &'static [Op])];
 
-/// All keys have the same prefix, so their items share a block.
+/// All keys have the same prefix, so their items share a block. The shapes that begin with [`OWN`] have only one key, and
+/// its item has the block for itself (`Items::exact`).
 const SHAPES: &[(&str, Script)] = &[
     (
         "two keys",
@@ -61,14 +62,36 @@ const SHAPES: &[(&str, Script)] = &[
             (1, &[Update(1, 13), Get(1)]),
         ],
     ),
+    (
+        "own, inserted",
+        &[(0, &[Insert(1, 11)]), (1, &[Upsert(1, 12)]), (2, &[Get(1)])],
+    ),
+    (
+        "own, replaced",
+        &[(0, &[Upsert(1, 11), Upsert(1, 12)]), (1, &[Get(1), Get(1)])],
+    ),
+    (
+        "own, updated",
+        &[
+            (0, &[Upsert(1, 11), Update(1, 12)]),
+            (1, &[Update(1, 13), Get(1)]),
+        ],
+    ),
+    (
+        "own, removed",
+        &[(0, &[Upsert(1, 11), Remove(1)]), (1, &[Update(1, 12), Get(1)])],
+    ),
 ];
+
+/// The beginning of the names of shapes whose item shares its block with no other one.
+const OWN: &str = "own";
 
 const SHARED: Entry = Entry {
     name: "items",
     kind: Kind::Node,
-    source: "CHIME §4.5; docs/protocol/indirect.md N1, N2",
-    about: "Clients of several compute nodes write and read items whose keys share a block. The block is on \
-        another memory node than the word that points to it.",
+    source: "CHIME §4.5; docs/protocol/indirect.md N1, N2, N2a",
+    about: "Clients of several compute nodes write and read items whose keys share a block, or one item that has a \
+        block of its own. The block is on another memory node than the word that points to it.",
     cases: || {
         let mut cases = Vec::new();
         for (shape, _) in SHAPES {
@@ -84,7 +107,12 @@ const SHARED: Entry = Entry {
             name: "unawaited",
             about: "the word points to a block whose WRITE was not awaited: a reader finds memory that is \
                 not a block",
-            cases: || vec![Case::fails(How::Check, "replaced", Knobs::weak())],
+            cases: || {
+                let shapes = ["replaced", "own, replaced"];
+                shapes
+                    .map(|shape| Case::fails(How::Check, shape, Knobs::weak()))
+                    .into()
+            },
         },
         Twin {
             name: "blind",
@@ -102,7 +130,14 @@ const CANCELLED: Entry = Entry {
     about: "The same, and one client's future is dropped at any await. Its operation has happened as a whole \
         or not at all, and no block to which the word may point is reused.",
     cases: || {
-        let shapes = ["two keys", "replaced", "removed", "used again"];
+        let shapes = [
+            "two keys",
+            "replaced",
+            "removed",
+            "used again",
+            "own, replaced",
+            "own, removed",
+        ];
         let cases = shapes.map(|shape| Case::holds(shape, Knobs::weak().cancels(1)));
         cases.into()
     },
@@ -136,12 +171,13 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
         .spec(KvMap::empty())
         .memory_nodes(2)
         .place(place(), 8, "word");
+    let own = s.shape.starts_with(OWN);
     for (i, &(on, does)) in script.iter().enumerate() {
         let name = char::from(b'A' + i as u8).to_string();
         model = model.client(name, on, move |c| async move {
             for op in does {
                 let run = async {
-                    let done = run(&c, op, flaws).await;
+                    let done = run(&c, op, own, flaws).await;
                     done.map_err(|e| c.check(false, || e.to_string())).ok()
                 };
                 c.try_op(op.clone(), run).await;
@@ -152,9 +188,15 @@ fn build(s: &Setting<'_>) -> Box<dyn Explorable> {
     Box::new(model)
 }
 
-async fn run(c: &Client<Allocator, Spec>, op: &Op, flaws: ItemFlaws) -> Result<KvRet<u64>, IndexError> {
+async fn run(
+    c: &Client<Allocator, Spec>,
+    op: &Op,
+    own: bool,
+    flaws: ItemFlaws,
+) -> Result<KvRet<u64>, IndexError> {
     let (v, alloc) = (c.verbs(), c.shared());
     let items = Items::new(v, Word::new(v), alloc, |_| Key8(0), 8)?.with_flaws(flaws);
+    let items = if own { items.exact() } else { items };
     let key = [*op.key() as u8];
     let byte = |value: u64| [value as u8];
     let mut value = Vec::new();

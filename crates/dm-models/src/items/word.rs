@@ -27,7 +27,7 @@ impl<'h> Word<'h> {
 }
 
 const NOT_HERE: IndexError = IndexError::BadInput {
-    why: "one word is got, upserted and exchanged",
+    why: "one word is got, inserted, upserted, exchanged and swapped",
 };
 
 fn word(value: Option<&[u8]>) -> u64 {
@@ -47,8 +47,11 @@ impl RangeIndex for Word<'_> {
         value.extend(found.to_le_bytes());
         Ok(found != 0)
     }
-    async fn insert(&self, _: &Key8, _: &[u8]) -> Result<Applied, IndexError> {
-        Err(NOT_HERE)
+    async fn insert(&self, key: &Key8, value: &[u8]) -> Result<Applied, IndexError> {
+        Ok(match self.exchange(key, None, Some(value)).await? {
+            Applied::Differs => Applied::Present,
+            applied => applied,
+        })
     }
     async fn update(&self, _: &Key8, _: &[u8]) -> Result<Applied, IndexError> {
         Err(NOT_HERE)
