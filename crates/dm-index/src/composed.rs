@@ -215,8 +215,9 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
         self.v.local(LocalStep::Section).await;
         let mut located = match self.inner.known(self.v, key) {
             Some(located) => located,
-            None => match Box::pin(self.found_or_planted(key)).await {
-                Ok(located) => located,
+            None => match Box::pin(self.found_or_planted(key, write)).await {
+                Ok(Ok(located)) => located,
+                Ok(Err(applied)) => return end_operation(running, Ok(applied)),
                 Err(error) => return end_operation(running, Err(error)),
             },
         };
@@ -255,11 +256,17 @@ impl<'h, V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'h
         end_operation(running, done)
     }
 
-    /// Finds the leaf of `key` by reading, or makes the first leaf.
-    async fn found_or_planted(&self, key: &K) -> Result<Located<I::Proof>, IndexError> {
-        match self.inner.find(self.v, key).await? {
-            Some(located) => Ok(located),
-            None => self.planted(key).await,
+    /// Finds the leaf of `key` by reading. If the index is empty, makes the first leaf, or returns the result of a write
+    /// that adds nothing.
+    async fn found_or_planted(
+        &self,
+        key: &K,
+        write: Write<'_>,
+    ) -> Result<Result<Located<I::Proof>, Applied>, IndexError> {
+        match (self.inner.find(self.v, key).await?, write.if_absent()) {
+            (Some(located), _) => Ok(Ok(located)),
+            (None, Some(applied)) => Ok(Err(applied)),
+            (None, None) => self.planted(key).await.map(Ok),
         }
     }
 
@@ -358,7 +365,7 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Exchange for Co
     }
 
     async fn swap(&self, key: &K, before: &mut Vec<u8>, after: Option<&[u8]>) -> Result<Applied, IndexError> {
-        let old = OldValue::default();
+        let old = OldValue::in_buffer(core::mem::take(before));
         let write = Write::Swap { before: &old, after };
         let done = self.apply(key, write).await;
         *before = old.into_bytes();

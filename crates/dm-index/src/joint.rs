@@ -7,7 +7,7 @@ use dm_layout::{FenceKeys, ValueRef};
 use dm_verbs::{LocalStep, RemotePtr, Verbs};
 
 use crate::survey::{Listing, Survey, count_keys, survey_level};
-use crate::{IndexError, Restructure, Run};
+use crate::{Applied, IndexError, Restructure, Run};
 
 /// An address, and whether it is known to lead to a linked node.
 ///
@@ -162,6 +162,12 @@ pub enum Write<'a> {
 pub struct OldValue(RefCell<Vec<u8>>);
 
 impl OldValue {
+    /// Makes an empty value that uses this buffer.
+    pub(crate) fn in_buffer(mut buffer: Vec<u8>) -> Self {
+        buffer.clear();
+        Self(RefCell::new(buffer))
+    }
+
     /// Returns the value that was stored last.
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
@@ -183,6 +189,18 @@ impl<'a> Write<'a> {
             Self::Insert(v) | Self::Update(v) | Self::Upsert(v) => Some(v),
             Self::Remove => None,
             Self::Exchange { after, .. } | Self::Swap { after, .. } => after,
+        }
+    }
+
+    /// Returns the result of this write if the key is absent and the write does not add it; `None` if the write adds it.
+    #[inline]
+    #[must_use]
+    pub const fn if_absent(&self) -> Option<Applied> {
+        match self {
+            Self::Update(_) | Self::Remove | Self::Swap { .. } => Some(Applied::Absent),
+            Self::Exchange { before: Some(_), .. } => Some(Applied::Differs),
+            Self::Exchange { after: None, .. } => Some(Applied::Absent),
+            Self::Insert(_) | Self::Upsert(_) | Self::Exchange { .. } => None,
         }
     }
 

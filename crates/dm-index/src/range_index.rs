@@ -105,7 +105,8 @@ pub trait Exchange: RangeIndex {
 
     /// Sets the value of `key` to `after` if the key is present, or removes the key if `after` is `None`, and puts the
     /// old value into `before`. Returns [`Applied::Replaced`], [`Applied::Removed`] or [`Applied::Absent`]. It returns
-    /// [`Applied::Differs`], and has changed nothing, if another client has changed the value meanwhile.
+    /// [`Applied::Differs`], and has changed nothing, if another client has changed the value meanwhile. Only if the value
+    /// was replaced or removed, `before` has a meaning.
     ///
     /// The default gets the value and exchanges it. An index that finds the old value while it writes needs no get.
     fn swap(
@@ -115,6 +116,10 @@ pub trait Exchange: RangeIndex {
         after: Option<&[u8]>,
     ) -> impl Future<Output = Result<Applied, IndexError>> {
         async move {
+            let expected = self.value_bytes();
+            if let Some(found) = after.map(<[u8]>::len).filter(|&n| n != expected) {
+                return Err(IndexError::ValueLength { found, expected });
+            }
             match self.get(key, before).await? {
                 true => self.exchange(key, Some(before), after).await,
                 false => Ok(Applied::Absent),

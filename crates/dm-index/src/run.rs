@@ -108,9 +108,11 @@ impl<K: KeyBytes> Run<K> {
         }
     }
 
-    /// Replaces the first leaf.
+    /// Lets the run begin at `leaf` instead of the first leaf, which is to the left of it.
     pub(crate) fn replace_first(&mut self, leaf: RemotePtr) {
-        if let Some(first) = self.leaves.first_mut() {
+        if self.own() > 1 && self.leaves.get(1) == Some(&leaf) {
+            self.leaves.remove(0);
+        } else if let Some(first) = self.leaves.first_mut() {
             *first = leaf;
         }
     }
@@ -177,6 +179,27 @@ mod tests {
             }
         }
         run.leaves().len()
+    }
+
+    #[test]
+    fn a_run_that_begins_at_its_second_leaf_reads_it_once() {
+        let run_of = |first, beside: bool| {
+            let mut run = Run::<Key8>::new();
+            run.push_alone(leaf(1));
+            match beside {
+                true => run.push_beside(leaf(2)),
+                false => drop(run.push_alone(leaf(2))),
+            }
+            run.replace_first(leaf(first));
+            run.leaves().to_vec()
+        };
+        assert_eq!(run_of(3, false), [leaf(3), leaf(2)]);
+        assert_eq!(run_of(2, false), [leaf(2)]);
+        assert_eq!(
+            run_of(2, true),
+            [leaf(2), leaf(2)],
+            "the second leaf is not the scan's own"
+        );
     }
 
     #[test]

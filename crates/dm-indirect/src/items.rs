@@ -114,7 +114,8 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
 
     /// Returns these items for keys of which no two have the same prefix, for example keys that are as long as their
     /// prefix. A block then holds one item, so a write need not know what was there before it: only an exchange reads
-    /// the index and the old block first. An insert or an update takes three round trips, and a remove two.
+    /// the index and the old block first. If the index is a `Composed`, an insert or an update takes three round trips,
+    /// and a remove two. An upsert of an absent key takes five, because it tries to swap the word before it inserts it.
     #[must_use]
     pub fn exact(mut self) -> Self {
         self.exact = true;
@@ -166,7 +167,7 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
     }
 
     /// Adds `key` unless it is present. It takes three round trips if no other key has the same prefix. The block is
-    /// written while the index is read, and then the word is exchanged.
+    /// written while the index is read, and then the word is exchanged. (With [`Items::exact`], all costs differ.)
     ///
     /// # Errors
     /// Returns an error for the reasons of [`Items::get`], or if no block can be allocated or written. Returns
@@ -233,7 +234,7 @@ impl<'h, V: Verbs + Control, I: Exchange> Items<'h, V, I> {
             exchanges: false,
         };
         // Most keys share their prefix with no other key. For such a key, the block that is written here is already the
-        // final one, and its WRITE is in flight while the index is read.
+        // final one. Its WRITE is in flight while the index is read, if the index is read first.
         let mut ahead = match write.value() {
             Some(value) => Some(Draft::write(self.v, self.alloc, &block_of([(key, value)])).await?),
             None => None,

@@ -137,7 +137,9 @@ impl<V: Verbs, K: KeyBytes, A: NodeAccess<V, K>> NodeAccess<V, K> for Runs<K, A>
                 Write::Insert(_) | Write::Upsert(_) | Write::Exchange { before: None, .. }
             );
             match self.read(v, at.at, (key, !adds), |_| ()).await {
-                Seen::Here(_, false) if matches!(write, Write::Update(_) | Write::Remove) => {
+                Seen::Here(_, false)
+                    if matches!(write, Write::Update(_) | Write::Remove | Write::Swap { .. }) =>
+                {
                     return Ok(Answer::Done(Applied::Absent));
                 }
                 Seen::Here(leaf, _) => at = Lead::hint(leaf),

@@ -411,6 +411,14 @@ impl<I: IndexUnderTest> Job for Bulk<I> {
                 other => return Err(format!("a bulk load with {why} answered {other:?}")),
             }
         }
+        // These add nothing, so the index is still empty.
+        let (key, value) = (I::Key::nth(1), value_of(1, bytes));
+        expect(
+            "an update",
+            client.update(&key, &value).await,
+            Ok(Applied::Absent),
+        )?;
+        expect("a remove", client.remove(&key).await, Ok(Applied::Absent))?;
         let mut model = Model::new(bytes);
         let mut numbers = (0..self.entries).map(|i| i + i / 2);
         let loaded = client.bulk_load(self.fill, |value| {

@@ -112,8 +112,15 @@ pub async fn exchanges<I: Exchange<Key: TestKey>>(index: &I) {
             let after = after.as_ref().map(|v| &v[..]);
             let answer = index.swap(&key, &mut found, after).await;
             assert_eq!(answer, Ok(applied), "key {n}, to {after:?}");
-            assert_eq!(found, old.map(Vec::from).unwrap_or_default(), "key {n}");
+            if let Some(old) = old {
+                assert_eq!(found, old, "key {n}");
+            }
         }
+        let wrong = index.swap(&key, &mut found, Some(&[1; 7])).await;
+        assert!(
+            matches!(wrong, Err(IndexError::ValueLength { found: 7, .. })),
+            "{wrong:?}"
+        );
         assert_eq!(index.insert(&key, &b).await, Ok(Applied::Inserted), "key {n}");
     }
     let wrong = index.exchange(&I::Key::nth(0), None, Some(&[1; 7])).await;

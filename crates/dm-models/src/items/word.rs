@@ -92,6 +92,28 @@ impl Exchange for Word<'_> {
         })
     }
 
+    async fn swap(
+        &self,
+        _: &Key8,
+        before: &mut Vec<u8>,
+        after: Option<&[u8]>,
+    ) -> Result<Applied, IndexError> {
+        loop {
+            let found = self.0.word(place()).await?;
+            if found == 0 {
+                return Ok(Applied::Absent);
+            }
+            if self.0.cas(place(), found, word(after)).await? == found {
+                before.clear();
+                before.extend(found.to_le_bytes());
+                return Ok(match after {
+                    Some(_) => Applied::Replaced,
+                    None => Applied::Removed,
+                });
+            }
+        }
+    }
+
     async fn begin(&self) -> Result<Option<Running<'_>>, IndexError> {
         Ok(None)
     }
