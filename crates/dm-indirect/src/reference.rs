@@ -44,10 +44,12 @@ pub struct Reference {
 
 impl Reference {
     /// Makes a reference to a block of `bytes` bytes at `at`. Returns `None` if the address or the length does not fit:
-    /// a reference can address 256 memory nodes, 128 TiB of each, and blocks of 1 byte to 1 MiB that begin at a line.
+    /// a reference can address 256 memory nodes, 128 TiB of each, and blocks of 1 byte to 1 MiB that begin at a line
+    /// other than the first one, because offset 0 is no address.
     #[must_use]
     pub fn new(at: RemotePtr, bytes: usize) -> Option<Self> {
         let fits = at.node().0 < REFERENCE_NODES_MAX
+            && at.offset() > 0
             && at.offset().is_multiple_of(LINE as u64)
             && at.offset() / (LINE as u64) < 1 << PLACE_BITS
             && (1..=BLOCK_BYTES_MAX).contains(&bytes);
@@ -149,6 +151,8 @@ mod tests {
         assert_eq!(Reference::new(near.add(8), 1), None);
         assert_eq!(Reference::new(near, BLOCK_BYTES_MAX + 1), None);
         assert_eq!(Reference::new(near, 0), None);
+        let null = RemotePtr::new(NodeId(3), 0).expect("the offset fits into 48 bits");
+        assert_eq!(Reference::new(null, 1), None);
         assert!(Reference::decode(&[0; 8]).is_err() && Reference::decode(&[1; 7]).is_err());
         assert!(
             Reference::decode(&[2; 8]).is_err(),

@@ -56,9 +56,8 @@ impl<K: KeyBytes> Checksummed<K> {
         if node_bytes % LINE_BYTES != 0 || node_bytes < 2 * LINE_BYTES || node_bytes > NODE_BYTES_MAX {
             return Err(GeometryError::NodeBytes(node_bytes));
         }
-        // Such a value fits into no node, and the sum of the sizes could overflow.
-        if value_len > NODE_BYTES_MAX {
-            return Err(GeometryError::TooFewEntries { capacity: 0 });
+        if let Err(error) = Self::check_value(value_len) {
+            return Err(error);
         }
         let capacity = (node_bytes - Self::ENTRIES_AT) / (K::LEN + value_len);
         if capacity < 2 {
@@ -83,13 +82,17 @@ impl<K: KeyBytes> Checksummed<K> {
     /// Makes the format of the smallest node of exactly `span` entries.
     ///
     /// # Errors
-    /// Returns [`GeometryError::Span`] if there is no such node.
+    /// Returns [`GeometryError::ValueBytes`] if no node has two values of this size, and [`GeometryError::Span`] if
+    /// there is no node of so many entries.
     pub const fn with_span(span: usize, value_len: usize) -> Result<Self, GeometryError> {
-        // With larger sizes, the sums could overflow.
-        if span < 2 || span > NODE_BYTES_MAX || value_len > NODE_BYTES_MAX {
+        if let Err(error) = Self::check_value(value_len) {
+            return Err(error);
+        }
+        // With larger spans, the sum of the sizes could overflow.
+        if span < 2 || span > NODE_BYTES_MAX {
             return Err(GeometryError::Span(span));
         }
-        let bytes = (Self::ENTRIES_AT + span * (K::LEN + value_len)).next_multiple_of(LINE_BYTES);
+        let bytes = Self::bytes_of(span, value_len).next_multiple_of(LINE_BYTES);
         match Self::with_node_bytes(bytes, value_len) {
             Ok(mut format) => {
                 format.capacity = span;
@@ -97,6 +100,19 @@ impl<K: KeyBytes> Checksummed<K> {
             }
             Err(_) => Err(GeometryError::Span(span)),
         }
+    }
+
+    /// Checks that a node of the maximum size has room for two values of this size.
+    const fn check_value(value_len: usize) -> Result<(), GeometryError> {
+        // With larger values than this, the sum of the sizes could overflow.
+        if value_len > NODE_BYTES_MAX || Self::bytes_of(2, value_len) > NODE_BYTES_MAX {
+            return Err(GeometryError::ValueBytes(value_len));
+        }
+        Ok(())
+    }
+
+    const fn bytes_of(span: usize, value_len: usize) -> usize {
+        Self::ENTRIES_AT + span * (K::LEN + value_len)
     }
 
     /// Returns the size of an entry in bytes.

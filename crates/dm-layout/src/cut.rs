@@ -76,15 +76,22 @@ impl Cut {
     }
 }
 
-/// Returns the first version of an entry after `last` that none of its lines has. If a client died during a WRITE of
-/// the entry, some lines may already have the version after `last`, and a reader must not accept these lines together
-/// with lines of the next WRITE.
-pub(crate) fn unused_version(last: u8, mask: u8, lines: impl Iterator<Item = u8> + Clone) -> u8 {
-    let mut next = (1..=mask).map(|steps| last.wrapping_add(steps) & mask);
+/// Returns the version for the next WRITE of an entry whose lines have these versions: the one after the newest, which
+/// no line has. If clients died while they wrote the entry, its lines have several versions. A reader must not accept a
+/// line of one of these WRITEs together with lines of the next WRITE, even if it has read the line before another WRITE
+/// replaced it. So the version must not be one that was overwritten just before.
+pub(crate) fn next_entry_version(mask: u16, lines: impl Iterator<Item = u16> + Clone) -> u16 {
+    // Versions wrap, so a version that is ahead by more than half of all versions counts as older.
+    let newer = |a: u16, b: u16| match b.wrapping_sub(a) & mask <= mask / 2 {
+        true => b,
+        false => a,
+    };
+    let newest = lines.clone().reduce(newer).unwrap_or(0);
+    let mut next = (1..=mask).map(|steps| newest.wrapping_add(steps) & mask);
     let unused = next.find(|version| lines.clone().all(|line| line != *version));
     // Lines can have all versions only if the bytes are damaged, or if many clients in a row have died while they wrote
     // this entry.
-    unused.unwrap_or(last.wrapping_add(1) & mask)
+    unused.unwrap_or(newest.wrapping_add(1) & mask)
 }
 
 /// Returns the offset in `lines` of `byte`, which is one of their bytes. The position is computed from the address of
@@ -143,4 +150,42 @@ pub(crate) fn accept<K: KeyBytes>(
     Cut::of(place, &lines[0], header.lag).whole(lines)?;
     // Check this after the cut, because the low fence key may be in another line.
     Ok(place.sound(header)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::next_entry_version;
+
+    /// Three clients in a row die while they write an entry of three lines. Each WRITE has the version after that of
+    /// the WRITE before it, whichever lines took effect, and wherever versions wrap.
+    #[test]
+    fn writes_that_landed_in_part_have_successive_versions() {
+        let parts =
+            || (1..8).map(|landed| core::array::from_fn::<bool, 3, _>(|line| landed >> line & 1 != 0));
+        for (mask, first) in [(0xf, 0), (0xf, 14), (0xff, 254), (0xffff, 0xfffd)] {
+            for (a, b, c) in parts().flat_map(|a| parts().flat_map(move |b| parts().map(move |c| (a, b, c))))
+            {
+                let (mut lines, mut last) = ([first; 3], first);
+                for landed in [a, b, c] {
+                    let version = next_entry_version(mask, lines.into_iter());
+                    assert_eq!(version, u16::wrapping_add(last, 1) & mask, "{lines:?}");
+                    for line in (0..3).filter(|line| landed[*line]) {
+                        lines[line] = version;
+                    }
+                    last = version;
+                }
+            }
+        }
+    }
+
+    /// Even if the lines have most of the versions, the next one differs from all of them.
+    #[test]
+    fn the_next_version_is_one_that_no_line_has() {
+        for lines in (0..64).map(|n| [n & 3, n >> 2 & 3, n >> 4 & 3]) {
+            assert!(
+                !lines.contains(&next_entry_version(3, lines.into_iter())),
+                "{lines:?}"
+            );
+        }
+    }
 }

@@ -163,11 +163,14 @@ impl core::error::Error for CheckFailure {
 #[non_exhaustive]
 pub enum GeometryError {
     /// A node cannot have this size in bytes. It must consist of whole 64-byte lines: at least two lines, and at most
-    /// 65,536 bytes. For a [`SingleLeaf`](crate::SingleLeaf), this is instead the size of a value that is too large.
+    /// 65,536 bytes.
     NodeBytes(usize),
     /// A key cannot have this number of bytes. It must have at least one byte, and at most 44 bytes, so that the header
     /// of a node fits into one line.
     KeyBytes(usize),
+    /// A value cannot have this number of bytes. No node has room for two entries with such values, or no
+    /// [`SingleLeaf`](crate::SingleLeaf) for one.
+    ValueBytes(usize),
     /// Fewer than two entries fit, so such a node cannot split.
     TooFewEntries {
         /// The number of entries that fit.
@@ -177,8 +180,7 @@ pub enum GeometryError {
     /// at most 512 entries. In [`NodeTypes`](crate::NodeTypes), this is instead an invalid number of slots, or 0 for an
     /// invalid number of types.
     Span(usize),
-    /// A version must have 2 to 8 bits: at most 4 in bookend nodes and in slotted nodes whose entries span lines, and
-    /// at most 6 in hopscotch nodes.
+    /// A version must have 2 to 8 bits: at most 4 in bookend nodes, and at most 6 in hopscotch nodes.
     VersionBits(u8),
     /// A hop count must have 1 to 8 bits.
     HopBits(u8),
@@ -205,6 +207,12 @@ impl fmt::Display for GeometryError {
                 f,
                 "keys of {bytes} bytes: want 1 to 44, so that a node's header fits into a line"
             ),
+            Self::ValueBytes(bytes) => {
+                write!(
+                    f,
+                    "values of {bytes} bytes are too long for a node or a leaf of this kind"
+                )
+            }
             Self::TooFewEntries { capacity } => write!(f, "a node of {capacity} entries cannot split"),
             Self::Span(span) => write!(
                 f,

@@ -31,7 +31,7 @@
 //! a line ([`NodeShape::updates_in_line`]) and of words ([`NodeShape::holds_words`]) may be concurrent. The writer
 //! edits an *image*, a copy of the node's bytes that it has READ under this lock, and WRITEs the byte ranges that the
 //! edits return. In formats with line versions, an entry that fits into a line is written in place without the line's
-//! version. A larger entry takes whole lines, and each of these lines contains an *entry version*. An insert or update
+//! version. A larger entry takes whole lines, and each of these lines also has an *entry version*. An insert or update
 //! of such an entry is one WRITE, which gives all its lines the same new entry version. A structural change (split,
 //! merge, death) consists of a few WRITEs in a fixed order. Each of these WRITEs is a step of [`NodeFormat`].
 //!
@@ -58,9 +58,9 @@
 //!   built in the same memory are never accepted as one node. Only a header with a *behind* or *ahead* lag allows a
 //!   neighbouring version, and the header of a new node has the lag *equal*, even if its state is *Splitting*.
 //! * **I6** Versions wrap. A READ may be accepted although it is torn, if 2<sup>bits</sup> − 1 structural changes
-//!   complete during this READ (or as many writes of one multi-line entry, for entry versions). Node
-//!   versions have 8 bits in packed nodes and in slotted nodes with in-line entries, 6 bits in hopscotch nodes, and 4
-//!   bits in slotted nodes with larger entries. The caller must limit the time of a READ.
+//!   complete during this READ, or 2<sup>bits</sup> writes of one multi-line entry. Node versions have 8 bits in packed
+//!   and slotted nodes, and 6 bits in hopscotch nodes. Entry versions have 16 bits in slotted nodes, and 8 bits in
+//!   hopscotch nodes. The caller must limit the time of a READ.
 //!
 //! To prove that a key is absent, a reader checks all lines and the low fence key. If the key is present, it checks
 //! only the header's line and the lines of the key's entry, and in a packed node also the low fence key. (In a

@@ -14,7 +14,7 @@ use crate::header::{HeaderPlace, OWNER_BYTES, PREFIX_BYTES, Prefix};
 use crate::hopscotch::{HopGeometry, Hopscotch, MARK_HEAD, MARK_VERSION};
 use crate::key::{Key8, KeyBytes, KeyN};
 use crate::packed::Packed;
-use crate::slotted::{SlotGeometry, Slotted};
+use crate::slotted::{SlotGeometry, Slotted, VERSIONS};
 use crate::{LINE_BYTES, error::GeometryError};
 
 mod packed;
@@ -72,13 +72,8 @@ fn header_fields(place: &HeaderPlace, key_len: usize) -> Vec<Field> {
 
 fn slotted_fields(geometry: &SlotGeometry) -> Vec<Field> {
     let mut fields = header_fields(&geometry.place, geometry.key_len());
-    let version = if geometry.is_in_line() {
-        "line version"
-    } else {
-        "line version, entry version"
-    };
     for line in 1..geometry.node_bytes() / LINE_BYTES {
-        fields.push(field(line * LINE_BYTES, 1, version));
+        fields.push(field(line * LINE_BYTES, 1, "line version"));
     }
     let entry = match geometry.is_marked() {
         true if geometry.holds_words() => "entry: word, odd if there is one, key",
@@ -95,13 +90,14 @@ fn slotted_fields(geometry: &SlotGeometry) -> Vec<Field> {
         let mut from = at;
         while left > 0 {
             let bytes = left.min(LINE_BYTES - from % LINE_BYTES);
+            fields.push(field(from - VERSIONS + 1, VERSIONS - 1, "entry version"));
             fields.push(field(
                 from,
                 bytes,
                 if from == at { entry } else { "value, continued" },
             ));
             left -= bytes;
-            from += bytes + 1;
+            from += bytes + VERSIONS;
         }
     }
     fields

@@ -54,7 +54,7 @@ impl<K: KeyBytes> SingleLeaf<K> {
     /// Makes the layout of leaves with values of `value_bytes` bytes.
     ///
     /// # Errors
-    /// Returns [`GeometryError::NodeBytes`] if no slot can encode the size of such a leaf.
+    /// Returns [`GeometryError::ValueBytes`] if no slot can encode the size of such a leaf.
     pub fn new(value_bytes: usize) -> Result<Self, GeometryError> {
         let leaf = Self {
             value_bytes,
@@ -62,7 +62,7 @@ impl<K: KeyBytes> SingleLeaf<K> {
         };
         // This excludes values that are so large that the sums would overflow.
         if value_bytes > 1 << 16 || leaf.block_bytes() > usize::from(LEAF_LINES_MAX) * LINE_BYTES {
-            return Err(GeometryError::NodeBytes(value_bytes));
+            return Err(GeometryError::ValueBytes(value_bytes));
         }
         Ok(leaf)
     }

@@ -11,11 +11,13 @@ use crate::{
     KeyN, Near, NodeFormat, NodeInit, Packed, PackedGeometry, SingleLeaf, SlotGeometry, Slotted,
 };
 
-/// Calls a function that is generic over the size of keys, for sizes of every kind: even and odd, multiples of a word
-/// and others, less than 16 and more.
+/// Calls a function that is generic over the size of keys, for sizes from which the geometries have every kind of
+/// position: the low fence key in spare bytes of line 0, of line 1 or of both, or in a line of its own; two or four
+/// pieces of fence keys, with and without padding; lines with no, one and several entries. The integration tests have
+/// keys of 8, 16 and 32 bytes.
 macro_rules! for_some_sizes {
     ($check:ident $arguments:tt) => {
-        for_some_sizes!(@ $check $arguments 9 12 16 20 31)
+        for_some_sizes!(@ $check $arguments 9 18 31)
     };
     (@ $check:ident $arguments:tt $($size:literal)*) => { $($check::<$size> $arguments;)* };
 }
@@ -167,24 +169,42 @@ fn impossible_sizes_are_errors() {
         assert_eq!(PackedGeometry::with_node_bytes(1024, key_len, 0).err(), wrong);
         assert_eq!(HopGeometry::new(16, 4, key_len, 0).err(), wrong);
     }
-    for value_len in [65_537, usize::MAX] {
-        let (few, span) = (
-            GeometryError::TooFewEntries { capacity: 0 },
-            GeometryError::Span(7),
-        );
-        assert_eq!(SlotGeometry::with_node_bytes(1024, 8, value_len), Err(few));
-        assert_eq!(SlotGeometry::with_span(7, 8, value_len), Err(span));
+    // Two of the smaller values do not fit into a node of the maximum size either.
+    for value_len in [33_000, 65_537, usize::MAX] {
+        let long = GeometryError::ValueBytes(value_len);
+        assert_eq!(SlotGeometry::with_node_bytes(1024, 8, value_len), Err(long));
+        assert_eq!(SlotGeometry::with_span(7, 8, value_len), Err(long));
         let marked = SlotGeometry::marked_with_node_bytes(1024, 8, value_len);
         assert_eq!(marked, Err(GeometryError::Marked(value_len)));
         let packed = PackedGeometry::with_node_bytes(1024, 8, value_len);
         assert_eq!(packed, Err(GeometryError::Packed(value_len)));
-        assert_eq!(HopGeometry::new(7, 4, 8, value_len), Err(span));
-        assert_eq!(Bookend::<Key8>::with_node_bytes(1024, value_len), Err(few));
-        assert_eq!(Bookend::<Key8>::with_span(7, value_len), Err(span));
-        assert_eq!(Checksummed::<Key8>::with_node_bytes(1024, value_len), Err(few));
-        assert_eq!(Checksummed::<Key8>::with_span(7, value_len), Err(span));
-        let single = SingleLeaf::<Key8>::new(value_len);
-        assert_eq!(single, Err(GeometryError::NodeBytes(value_len)));
+        assert_eq!(HopGeometry::new(7, 4, 8, value_len), Err(long));
+        assert_eq!(Bookend::<Key8>::with_node_bytes(1024, value_len), Err(long));
+        assert_eq!(Bookend::<Key8>::with_span(7, value_len), Err(long));
+        assert_eq!(Checksummed::<Key8>::with_node_bytes(1024, value_len), Err(long));
+        assert_eq!(Checksummed::<Key8>::with_span(7, value_len), Err(long));
+        assert_eq!(SingleLeaf::<Key8>::new(value_len), Err(long));
+    }
+    // Two of these values fit into a large node, so the size of the node or the number of entries is wrong.
+    let (few, span) = (
+        GeometryError::TooFewEntries { capacity: 0 },
+        GeometryError::Span(7),
+    );
+    assert_eq!(SlotGeometry::with_node_bytes(1024, 8, 30_000), Err(few));
+    assert_eq!(SlotGeometry::with_span(7, 8, 30_000), Err(span));
+    assert_eq!(HopGeometry::new(7, 4, 8, 15_000), Err(span));
+    assert_eq!(Bookend::<Key8>::with_node_bytes(1024, 30_000), Err(few));
+    assert_eq!(Bookend::<Key8>::with_span(7, 30_000), Err(span));
+    assert_eq!(Checksummed::<Key8>::with_node_bytes(1024, 30_000), Err(few));
+    assert_eq!(Checksummed::<Key8>::with_span(7, 30_000), Err(span));
+    for sound in [
+        SlotGeometry::with_span(2, 8, 30_000).err(),
+        Bookend::<Key8>::with_span(2, 30_000).err(),
+        Checksummed::<Key8>::with_span(2, 30_000).err(),
+        HopGeometry::new(2, 2, 8, 15_000).err(),
+        SingleLeaf::<Key8>::new(3_900).err(),
+    ] {
+        assert_eq!(sound, None);
     }
 }
 

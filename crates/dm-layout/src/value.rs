@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::{LINE_BYTES, LINE_PAYLOAD};
+use crate::LINE_BYTES;
 
 /// A value in a node: contiguous, or divided among several lines, between their versions. It borrows the node's bytes.
 #[derive(Clone, Copy, Debug)]
@@ -16,17 +16,9 @@ pub struct ValueRef<'a> {
 }
 
 impl<'a> ValueRef<'a> {
-    pub(crate) const fn striped(head: &'a [u8], lines: &'a [[u8; LINE_BYTES]], len: usize) -> Self {
-        Self {
-            head,
-            lines,
-            skip: LINE_BYTES - LINE_PAYLOAD,
-            len,
-        }
-    }
-
-    /// Makes a value as [`striped`](Self::striped) does, for lines that begin with `skip` bytes of versions.
-    pub(crate) const fn striped_behind(
+    /// Makes a value of `len` bytes that begins with `head` and continues in `lines`, each of which begins with `skip`
+    /// bytes of versions.
+    pub(crate) const fn striped(
         skip: usize,
         head: &'a [u8],
         lines: &'a [[u8; LINE_BYTES]],
@@ -140,7 +132,7 @@ impl<'a> From<&'a [u8]> for ValueRef<'a> {
         Self {
             head: value,
             lines: &[],
-            skip: LINE_BYTES - LINE_PAYLOAD,
+            skip: 0,
             len: value.len(),
         }
     }

@@ -15,9 +15,10 @@ pub struct NodeOptions {
     /// The version window: a READ that took this long or longer is repeated, because a version may have wrapped
     /// meanwhile.
     ///
-    /// A version of 8 bits wraps after 256 structural changes of a node. Each change takes at least 3 round trips
+    /// A node version of 8 bits wraps after 256 structural changes of a node. Each change takes at least 3 round trips
     /// under the node's lock, and a node must be filled again before its next split. So 256 changes take longer than
-    /// the default.
+    /// the default. The version of an entry that spans lines has 16 bits in slotted nodes. It wraps after 65,536 writes
+    /// of the entry, each of which keeps the lock for at least one round trip, so these writes take much longer.
     pub read_window: Nanos,
     /// The position at which a node is split.
     pub bias: SplitBias,

@@ -30,7 +30,7 @@ pub fn shipped() -> Registry {
 }
 
 /// The names of the variants on pages of results, in the papers' words.
-const TITLES: [(&str, &str, &str); 45] = [
+const TITLES: [(&str, &str, &str); 46] = [
     ("sherman", "default", "Sherman"),
     ("sherman", "paper-rtt", "Sherman, lock awaited"),
     ("sherman", "published", "Sherman with its published flaws"),
@@ -50,6 +50,11 @@ const TITLES: [(&str, &str, &str); 45] = [
     ("smart", "+lock-free", "+ lock-free inner nodes"),
     ("smart", "+in-place", "+ in-place leaves"),
     ("smart", "+read-delegation", "+ read delegation"),
+    (
+        "smart",
+        "published-delegation",
+        "SMART, read delegation as published",
+    ),
     ("smart", "rcu", "SMART-RCU"),
     ("smart", "radix", "radix tree"),
     ("smart", "+path-compression", "+ path compression"),

@@ -71,7 +71,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     };
     let seats = seats(3, 12, 4);
     let report = match seed % 3 {
-        2 => stress(Table::<KeyN<16>>::new(options(16)), &world, &seats, &script),
+        2 => stress(Table::<KeyN<20>>::new(options(16)), &world, &seats, &script),
         _ => stress(Table::<Key8>::new(options(16)), &world, &seats, &script),
     };
     correct(report);

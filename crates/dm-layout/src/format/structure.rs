@@ -118,8 +118,8 @@ pub trait NodeStructure<K: KeyBytes>: NodeEdit<K> {
 
     /// Copies the entries of the frozen, accepted `right` into free slots of `left`. A repeated attempt puts every
     /// entry into the slot of the first attempt, even if only some lines of that attempt have taken effect. So a line
-    /// has the same bytes in both attempts, and readers may see either. Panics if the entries do not fit: call
-    /// [`merge_fits`](Self::merge_fits) first.
+    /// has the same bytes in both attempts, except for the versions of entries that span lines, and readers may see
+    /// either. Panics if the entries do not fit: call [`merge_fits`](Self::merge_fits) first.
     ///
     /// # Errors
     /// Returns [`CheckFailure`] under the same conditions as [`header`](super::NodeRead::header) and

@@ -6,7 +6,7 @@ use core::ops::Range;
 use super::geometry::{FENCES_MAX, MARK_HEAD, MARK_VERSION};
 use super::{Hopscotch, PRESENT, VERSION_AT, YOUNG_ENTRY, flag};
 use crate::LINE_BYTES;
-use crate::cut::unused_version;
+use crate::cut::next_entry_version;
 use crate::error::CheckFailure;
 use crate::format::{NodeRead, NodeShape, Slot};
 use crate::key::{FenceKeys, KeyBytes};
@@ -77,7 +77,9 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
         let start = slot.offset();
         let starts = (0..self.geometry.entry_lines).map(|line| start + line * LINE_BYTES + 1);
-        let version = unused_version(image[start + 1], u8::MAX, starts.clone().map(|at| image[at]));
+        let versions = starts.clone().map(|at| u16::from(image[at]));
+        // The cast loses nothing, because the mask has 8 bits.
+        let version = next_entry_version(u8::MAX.into(), versions) as u8;
         for at in starts {
             image[at] = version;
         }

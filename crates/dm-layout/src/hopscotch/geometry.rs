@@ -134,7 +134,7 @@ impl HopGeometry {
         }
         // Such a value fits into no node, and the sums below could overflow.
         if value_len > NODE_BYTES_MAX {
-            return Err(GeometryError::Span(span));
+            return Err(GeometryError::ValueBytes(value_len));
         }
         // If a fence key of an odd length is divided, it is padded, so that it has two equal halves.
         let half = key_len.div_ceil(2);
@@ -202,7 +202,13 @@ impl HopGeometry {
         };
         geometry.node_bytes = (1 + geometry.groups * geometry.group_lines) * LINE_BYTES;
         if geometry.node_bytes > NODE_BYTES_MAX {
-            return Err(GeometryError::Span(span));
+            // The smallest node has one group for each piece of the fence keys.
+            return Err(
+                match geometry.pieces * geometry.group_lines >= NODE_BYTES_MAX / LINE_BYTES {
+                    true => GeometryError::ValueBytes(value_len),
+                    false => GeometryError::Span(span),
+                },
+            );
         }
         geometry.place.low = LowPlace {
             first_at: geometry.mark_at(0) + MARK_HEAD,

@@ -208,7 +208,7 @@ impl<K: KeyBytes> Hopscotch<K> {
         }
         let (head, rest) = entry.split_at(LINE_BYTES);
         let lines = rest.in_chunks::<LINE_BYTES>().0;
-        ValueRef::striped_behind(
+        ValueRef::striped(
             geometry.prefix,
             &head[from..],
             &lines[..geometry.entry_lines - 1],

@@ -20,12 +20,17 @@ impl RadixHeader {
     /// `partial`.
     ///
     /// # Panics
-    /// Panics if `partial` is longer than [`PARTIAL_MAX`], or if `node_type` is not from 1 to 31.
+    /// Panics if `partial` is longer than [`PARTIAL_MAX`], if the branch, `depth` plus this length, does not fit into a
+    /// byte, or if `node_type` is not from 1 to 31.
     #[must_use]
     pub fn new(depth: u8, node_type: u8, partial: &[u8]) -> Self {
         assert!(
             partial.len() <= PARTIAL_MAX && (1..32).contains(&node_type),
             "a header holds at most {PARTIAL_MAX} key bytes, and types 1 to 31"
+        );
+        assert!(
+            usize::from(depth) + partial.len() <= usize::from(u8::MAX),
+            "the branch of a header is at most 255"
         );
         let mut bytes = [0; PARTIAL_MAX];
         bytes[..partial.len()].copy_from_slice(partial);

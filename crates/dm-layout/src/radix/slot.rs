@@ -68,7 +68,7 @@ impl SlotWord {
 
     /// Makes a slot that points to an inner node of type `node_type` at the packed remote pointer `at`. Returns `None`
     /// if a slot cannot encode this. It can encode the types 1 to 31, and the addresses of lines in at most 256 memory
-    /// nodes of 64 TiB each.
+    /// nodes of 64 TiB each, except for the first line of a memory node, because offset 0 is no address.
     #[must_use]
     pub const fn inner(partial: u8, at: u64, node_type: u8) -> Option<Self> {
         if node_type == 0 || node_type > 31 {
@@ -94,7 +94,8 @@ impl SlotWord {
         let node = at >> POINTER_OFFSET_BITS;
         let offset = at & ((1 << POINTER_OFFSET_BITS) - 1);
         let lines = offset / LINE_BYTES as u64;
-        if node >> NODE_BITS != 0 || offset % LINE_BYTES as u64 != 0 || lines >> OFFSET_BITS != 0 {
+        let fits = node >> NODE_BITS == 0 && lines >> OFFSET_BITS == 0;
+        if !fits || lines == 0 || offset % LINE_BYTES as u64 != 0 {
             return None;
         }
         Some(Self(

@@ -9,9 +9,15 @@ use crate::header::{HeaderPlace, LowPlace, header_bytes, mask_of, takes_keys};
 use crate::key::KeyBytes;
 use crate::{LINE_BYTES, LINE_PAYLOAD};
 
-/// The kind byte of a slotted node.
-pub(crate) const KIND: u8 = 0xd1;
+/// The kind byte of a slotted node whose entries fit into a line.
+const KIND: u8 = 0xd1;
+/// The kind byte of a slotted node whose entries have their own lines.
+const KIND_LINES: u8 = 0xd2;
 const NODE_BYTES_MAX: usize = 65_536;
+/// Position of the entry version in a line that belongs to one entry. It follows the line version.
+pub(super) const ENTRY_VERSION_AT: usize = 1;
+/// Number of bytes of versions at the start of a line that belongs to one entry.
+pub(crate) const VERSIONS: usize = ENTRY_VERSION_AT + size_of::<u16>();
 /// A flag in [`SlotGeometry::values`] for marked values. It differs from every number of bytes, because no value has so
 /// many.
 const MARKED: usize = 1 << 31;
@@ -29,7 +35,8 @@ const WORD_BYTES: usize = 8;
 /// Every line begins with its version byte, and 63 bytes of payload follow. Line 0 holds the header, and entries in the
 /// rest of the line. The low fence key is in bytes that the entries of lines 0 and 1 leave free. If there are too few,
 /// it takes the place of entries in line 0, or the whole of line 1. An entry is a presence byte, the key, and the
-/// value. If an entry fits into a line, it never crosses the end of a line. Otherwise it has its own whole lines.
+/// value. If an entry fits into a line, it never crosses the end of a line. Otherwise it has its own whole lines, and
+/// two bytes with the entry version follow the version byte of each of these lines, so that 61 bytes of payload remain.
 /// *Marked* values, whose first byte is odd, need no presence byte: such an entry is the value, then the key. *Words*
 /// are marked values of 8 bytes at aligned offsets, so that a CAS can change them.
 ///
@@ -53,6 +60,8 @@ pub struct SlotGeometry {
     pub(crate) key_at: usize,
     /// Number of lines of an entry; 1 if it is in-line.
     pub(crate) entry_lines: usize,
+    /// The bits of an entry version that are used, if entries have their own lines.
+    pub(crate) entry_version_mask: u16,
     pub(crate) head_slots: usize,
     /// Number of entries per line; 0 if an entry is larger than a line.
     pub(crate) per_line: usize,
@@ -77,12 +86,8 @@ impl SlotGeometry {
         if node_bytes % LINE_BYTES != 0 || node_bytes < 2 * LINE_BYTES || node_bytes > NODE_BYTES_MAX {
             return Err(GeometryError::NodeBytes(node_bytes));
         }
-        if !takes_keys(key_len) {
-            return Err(GeometryError::KeyBytes(key_len));
-        }
-        // Such a value fits into no node, and the sums in `fill` could overflow.
-        if value_len > NODE_BYTES_MAX {
-            return Err(GeometryError::TooFewEntries { capacity: 0 });
+        if let Err(error) = Self::check_entry(key_len, value_len, Values::Plain) {
+            return Err(error);
         }
         let geometry = Self::fill(node_bytes, key_len, value_len, Values::Plain);
         if geometry.capacity < 2 {
@@ -149,8 +154,8 @@ impl SlotGeometry {
     /// Makes the geometry of the smallest node that has room for `span` entries. The node holds exactly that many.
     ///
     /// # Errors
-    /// Returns [`GeometryError::KeyBytes`] if no node has keys of this size, and [`GeometryError::Span`] if there is no
-    /// such node.
+    /// Returns [`GeometryError::KeyBytes`] if no node has keys of this size, [`GeometryError::ValueBytes`] if no node
+    /// has two values of this size, and [`GeometryError::Span`] if there is no node of so many entries.
     pub const fn with_span(span: usize, key_len: usize, value_len: usize) -> Result<Self, GeometryError> {
         Self::spanning(span, key_len, value_len, Values::Plain)
     }
@@ -161,12 +166,8 @@ impl SlotGeometry {
         value_len: usize,
         values: Values,
     ) -> Result<Self, GeometryError> {
-        if !takes_keys(key_len) {
-            return Err(GeometryError::KeyBytes(key_len));
-        }
-        // Such a value fits into no node, and the sums in `fill` could overflow.
-        if value_len > NODE_BYTES_MAX {
-            return Err(GeometryError::Span(span));
+        if let Err(error) = Self::check_entry(key_len, value_len, values) {
+            return Err(error);
         }
         let mut node_bytes = 2 * LINE_BYTES;
         while span >= 2 && node_bytes <= NODE_BYTES_MAX {
@@ -180,22 +181,31 @@ impl SlotGeometry {
         Err(GeometryError::Span(span))
     }
 
+    /// Checks that a node of the maximum size has room for two entries.
+    const fn check_entry(key_len: usize, value_len: usize, values: Values) -> Result<(), GeometryError> {
+        if !takes_keys(key_len) {
+            return Err(GeometryError::KeyBytes(key_len));
+        }
+        // The sums in `fill` could overflow with larger values than this.
+        if value_len > NODE_BYTES_MAX || Self::fill(NODE_BYTES_MAX, key_len, value_len, values).capacity < 2 {
+            return Err(GeometryError::ValueBytes(value_len));
+        }
+        Ok(())
+    }
+
     /// Returns the same geometry with node versions of `bits` bits, and entry versions too if entries have them. With
-    /// narrow versions, a model checker can find errors that occur only if a version wraps. The default is 8, or 4 if
-    /// line and entry versions share a byte.
+    /// narrow versions, a model checker can find errors that occur only if a version wraps. The default is 8 for nodes,
+    /// and 16 for entries.
     ///
     /// # Errors
-    /// Returns [`GeometryError::VersionBits`] if `bits` is less than 2 or more than the default.
+    /// Returns [`GeometryError::VersionBits`] if `bits` is less than 2 or more than 8.
     pub const fn with_version_bits(mut self, bits: u8) -> Result<Self, GeometryError> {
-        if bits < 2 || bits > Self::widest(self.entry_lines) {
+        if bits < 2 || bits > 8 {
             return Err(GeometryError::VersionBits(bits));
         }
         self.place.version_mask = mask_of(bits);
+        self.entry_version_mask = mask_of(bits) as u16;
         Ok(self)
-    }
-
-    const fn widest(entry_lines: usize) -> u8 {
-        if entry_lines > 1 { 4 } else { 8 }
     }
 
     /// Computes the geometry. The callers have checked that [`takes_keys`] accepts `key_len`, and that a value is not
@@ -207,10 +217,12 @@ impl SlotGeometry {
         let key_at = if marked { value_len } else { 1 };
         let entry_bytes = key_len + value_len + if marked { 0 } else { 1 };
         let stride = entry_bytes.next_multiple_of(align);
-        let entry_lines = entry_bytes.div_ceil(LINE_PAYLOAD);
         // The version is the first byte of every line.
-        let line_at = align;
-        let per_line = (LINE_BYTES - line_at) / stride;
+        let per_line = (LINE_BYTES - align) / stride;
+        let (kind, line_at, entry_lines) = match per_line {
+            0 => (KIND_LINES, VERSIONS, entry_bytes.div_ceil(LINE_BYTES - VERSIONS)),
+            _ => (KIND, align, 1),
+        };
         let head_end = header_bytes(key_len);
         let head_at = head_end.next_multiple_of(align);
         let line_spare = if per_line > 0 {
@@ -262,6 +274,7 @@ impl SlotGeometry {
             line_at,
             key_at,
             entry_lines,
+            entry_version_mask: u16::MAX,
             head_slots,
             per_line,
             first_line,
@@ -269,9 +282,9 @@ impl SlotGeometry {
             slots_end: 0,
             place: HeaderPlace {
                 base: 0,
-                kind: KIND,
+                kind,
                 low,
-                version_mask: mask_of(Self::widest(entry_lines)),
+                version_mask: mask_of(8),
             },
         };
         geometry.ending()
@@ -323,7 +336,7 @@ impl SlotGeometry {
         self.words
     }
 
-    /// Returns the position of the value in an in-line entry.
+    /// Returns the position of the value in an entry.
     pub(crate) const fn value_at(&self) -> usize {
         if self.marked { 0 } else { 1 + self.key_len }
     }
@@ -355,7 +368,7 @@ impl SlotGeometry {
     /// Returns whether an entry fits into one line, so that it has no version of its own.
     #[must_use]
     pub const fn is_in_line(&self) -> bool {
-        self.entry_lines == 1
+        self.per_line > 0
     }
 
     /// Returns the number of entries of a node.
@@ -371,13 +384,14 @@ impl SlotGeometry {
         self.place.version_bits()
     }
 
-    /// Returns the number of bits of an entry version; `None` for in-line entries, which have no version.
+    /// Returns the number of bits of an entry version; `None` for in-line entries, which have no version. If an entry
+    /// is written 2^bits times during one READ, the reader might not detect this.
     #[must_use]
     pub const fn entry_version_bits(&self) -> Option<u8> {
         if self.is_in_line() {
             None
         } else {
-            Some(self.place.version_bits())
+            Some(self.entry_version_mask.count_ones() as u8)
         }
     }
 
@@ -390,7 +404,7 @@ impl SlotGeometry {
         }
         let index = index - self.head_slots;
         if self.per_line == 0 {
-            return (self.first_line + index * self.entry_lines) * LINE_BYTES + 1;
+            return (self.first_line + index * self.entry_lines) * LINE_BYTES + self.line_at;
         }
         let line = self.first_line + index / self.per_line;
         line * LINE_BYTES + self.line_at + index % self.per_line * self.stride

@@ -11,8 +11,10 @@ use core::ops::Range;
 
 use alloc::vec::Vec;
 
-pub(crate) use self::geometry::KIND;
+use self::geometry::ENTRY_VERSION_AT;
 pub use self::geometry::SlotGeometry;
+#[cfg(feature = "testing")]
+pub(crate) use self::geometry::VERSIONS;
 
 use crate::error::{CheckFailure, GeometryError, Reason};
 use crate::format::{
@@ -26,6 +28,11 @@ use crate::{LINE_BYTES, Line};
 pub(crate) const EMPTY: u8 = 0;
 pub(crate) const PRESENT: u8 = 1;
 
+/// Returns the version of the entry to which a line belongs.
+const fn entry_version(line: &Line) -> u16 {
+    u16::from_le_bytes([line[ENTRY_VERSION_AT], line[ENTRY_VERSION_AT + 1]])
+}
+
 /// The slotted, line-versioned format for keys `K`: a [`SlotGeometry`] with a key type.
 ///
 /// A reader accepts a *node cut*: the version of every line on which the result depends equals the header's version.
@@ -33,7 +40,7 @@ pub(crate) const PRESENT: u8 = 1;
 /// previous version. While it is [`Ahead`](crate::LineLag::Ahead) (during a merge), a line may have the next version.
 /// Lines may be read and written in any order, but each line must be atomic. The rule is sound if a node changes its
 /// structure fewer than 2<sup>version bits</sup> − 1 times during one READ. An entry that is larger than a line must
-/// also be written fewer times than that.
+/// also be written fewer than 2<sup>entry version bits</sup> times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slotted<K> {
     geometry: SlotGeometry,
@@ -83,7 +90,8 @@ impl<K: KeyBytes> Slotted<K> {
     /// Makes the format of the smallest node of exactly `span` entries.
     ///
     /// # Errors
-    /// Returns [`GeometryError::Span`] if there is no such node.
+    /// Returns [`GeometryError::ValueBytes`] if no node has two values of this size, and [`GeometryError::Span`] if
+    /// there is no node of so many entries.
     pub const fn with_span(span: usize, value_len: usize) -> Result<Self, GeometryError> {
         Self::keyed(SlotGeometry::with_span(span, K::LEN, value_len))
     }
@@ -91,7 +99,7 @@ impl<K: KeyBytes> Slotted<K> {
     /// Returns the same format with narrower versions: see [`SlotGeometry::with_version_bits`].
     ///
     /// # Errors
-    /// Returns [`GeometryError::VersionBits`] if `bits` is less than 2 or more than the default.
+    /// Returns [`GeometryError::VersionBits`] if `bits` is less than 2 or more than 8.
     pub const fn with_version_bits(self, bits: u8) -> Result<Self, GeometryError> {
         Self::keyed(self.geometry.with_version_bits(bits))
     }
@@ -100,7 +108,7 @@ impl<K: KeyBytes> Slotted<K> {
     /// header's line contains two of the entries.
     ///
     /// # Errors
-    /// Returns [`GeometryError::Span`] if there is no such node.
+    /// Returns the errors of [`with_span`](Self::with_span) if no node has room for 3 entries of this size.
     pub const fn tiny(value_len: usize) -> Result<Self, GeometryError> {
         Self::with_span(3, value_len)
     }

@@ -1,7 +1,7 @@
 //! Acceptance and search over the bytes of one READ.
 
-use super::geometry::{Entry, MARKED_4, MarkedChild, Plain, WORDS, Word};
-use super::{EMPTY, PRESENT, Slotted};
+use super::geometry::{Entry, MARKED_4, MarkedChild, Plain, VERSIONS, WORDS, Word};
+use super::{EMPTY, PRESENT, Slotted, entry_version};
 use crate::chunks::Chunks as _;
 use crate::cut::{Cut, accept, from_head, is_at_rest, offset_in};
 use crate::error::{CheckFailure, Reason};
@@ -37,7 +37,7 @@ impl<K: KeyBytes> Slotted<K> {
         let Some((head, _)) = lines.split_first() else {
             return Err(CheckFailure::corrupt(0, Reason::Length));
         };
-        let lag = match from_head(head, super::KIND, key, level)? {
+        let lag = match from_head(head, self.geometry.place.kind, key, level)? {
             Ok(lag) => lag,
             Err(elsewhere) => return Ok(elsewhere),
         };
@@ -214,7 +214,7 @@ impl<K: KeyBytes> Slotted<K> {
     pub(super) fn judge_node(&self, bytes: &[u8], key: &K, level: u8) -> Result<Judged, CheckFailure> {
         let lines = self.lines(bytes)?;
         let head = &lines[0];
-        if is_at_rest(head, super::KIND, key, level) {
+        if is_at_rest(head, self.geometry.place.kind, key, level) {
             let cut = self.cut(head, LineLag::Equal);
             let place = match self.geometry.values() {
                 8 => self.place_in_line::<Plain<K, 8>>(bytes, lines, key, cut)?,
@@ -472,10 +472,10 @@ impl<K: KeyBytes> Slotted<K> {
             return Ok(());
         }
         let first = slot.offset() / LINE_BYTES;
-        let version = lines[first][0] >> 4;
-        match lines[first..first + self.geometry.entry_lines]
+        let own = &lines[first..first + self.geometry.entry_lines];
+        match own
             .iter()
-            .all(|line| line[0] >> 4 == version)
+            .all(|line| entry_version(line) == entry_version(&own[0]))
         {
             true => Ok(()),
             false => Err(CheckFailure::entry_torn(slot.offset())),
@@ -493,6 +493,7 @@ impl<K: KeyBytes> Slotted<K> {
         let head_end = (first_line + 1) * LINE_BYTES;
         let lines = bytes[head_end..].in_chunks::<LINE_BYTES>().0;
         ValueRef::striped(
+            VERSIONS,
             &bytes[from..head_end],
             &lines[..self.geometry.entry_lines - 1],
             len,

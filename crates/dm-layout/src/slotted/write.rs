@@ -3,14 +3,14 @@
 use crate::chunks::Chunks as _;
 use core::ops::Range;
 
-use super::geometry::{Entry, MARKED_4, MarkedChild, Plain, WORDS, Word};
-use super::{EMPTY, PRESENT, Slotted};
-use crate::cut::unused_version;
+use super::geometry::{ENTRY_VERSION_AT, Entry, MARKED_4, MarkedChild, Plain, VERSIONS, WORDS, Word};
+use super::{EMPTY, PRESENT, Slotted, entry_version};
+use crate::LINE_BYTES;
+use crate::cut::next_entry_version;
 use crate::error::{CheckFailure, Reason};
 use crate::format::{NodeShape, Part, Slot};
 use crate::key::{FenceKeys, KeyBytes};
 use crate::value::ValueRef;
-use crate::{LINE_BYTES, LINE_PAYLOAD};
 
 impl<K: KeyBytes> Slotted<K> {
     /// Writes an entry. An in-line entry is written without its line's version byte: one line is never torn, so readers
@@ -55,38 +55,30 @@ impl<K: KeyBytes> Slotted<K> {
         self.put_striped(image, slot, value)
     }
 
-    /// Writes a value over several lines, and gives all of them the next entry version that none of them has. Returns
-    /// the range of the one WRITE, from the first line's version byte to the value's last byte.
+    /// Writes a value over several lines, and gives all of them the next entry version. Returns the range of the one
+    /// WRITE, from the first line's version to the value's last byte.
     fn put_striped(&self, image: &mut [u8], slot: Slot, value: ValueRef<'_>) -> Range<usize> {
-        let first = slot.offset() / LINE_BYTES;
-        let lines = &image.in_chunks::<LINE_BYTES>().0[first..first + self.geometry.entry_lines];
-        let entry_version = unused_version(
-            lines[0][0] >> 4,
-            self.geometry.place.version_mask,
-            lines.iter().map(|line| line[0] >> 4),
-        );
-        // The payload is written between the version bytes of the lines.
-        let mut line = first;
-        let mut at = slot.offset() + 1 + K::LEN;
+        let start = slot.offset() - VERSIONS;
+        let lines = &mut image[start..].in_chunks_mut::<LINE_BYTES>()[..self.geometry.entry_lines];
+        let versions = lines.iter().map(entry_version);
+        let version = next_entry_version(self.geometry.entry_version_mask, versions);
+        for line in lines {
+            line[ENTRY_VERSION_AT..VERSIONS].copy_from_slice(&version.to_le_bytes());
+        }
+        // The payload is written between the versions of the lines.
+        let mut at = slot.offset() + self.geometry.value_at();
         for mut piece in value.pieces() {
             while !piece.is_empty() {
-                if at == (line + 1) * LINE_BYTES {
-                    line += 1;
-                    at = line * LINE_BYTES + 1;
+                if at % LINE_BYTES == 0 {
+                    at += VERSIONS;
                 }
-                let take = piece.len().min((line + 1) * LINE_BYTES - at);
+                let take = piece.len().min(LINE_BYTES - at % LINE_BYTES);
                 image[at..at + take].copy_from_slice(&piece[..take]);
                 at += take;
                 piece = &piece[take..];
             }
         }
-        for line in first..first + self.geometry.entry_lines {
-            let version = &mut image[line * LINE_BYTES];
-            *version = (*version & 0x0f) | (entry_version << 4);
-        }
-        let tail = self.geometry.entry_bytes - (self.geometry.entry_lines - 1) * LINE_PAYLOAD;
-        let last = first + self.geometry.entry_lines - 1;
-        first * LINE_BYTES..last * LINE_BYTES + 1 + tail
+        start..at
     }
 
     /// Copies those entries of `from` that are within `fences` to the first slots of `image`, and returns their
@@ -199,11 +191,11 @@ impl<K: KeyBytes> Slotted<K> {
         }
     }
 
-    /// Sets the node version of every line except the header's. Entry versions do not change.
+    /// Sets the version of every line except the header's. Entry versions do not change.
     pub(super) fn stamp_lines(&self, image: &mut [u8], version: u8) {
-        let mask = self.geometry.place.version_mask;
+        let version = version & self.geometry.place.version_mask;
         for line in image.in_chunks_mut::<LINE_BYTES>().iter_mut().skip(1) {
-            line[0] = (line[0] & !mask) | (version & mask);
+            line[0] = version;
         }
     }
 }

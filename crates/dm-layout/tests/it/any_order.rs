@@ -9,7 +9,7 @@ use std::ops::Range;
 use dm_layout::{
     Bookend, CheckFailure, Checksummed, FIRST_VERSION, FenceKeys, Key8, KeyBytes, KeyN, LINE_BYTES, Lookup,
     NodeEdit, NodeFormat, NodeInit, NodeRead, NodeShape, NodeState, NodeSteps, NodeStructure, Packed, Place,
-    Slotted, SplitBias, SplitRequest, Stale,
+    Slotted, SplitBias, SplitRequest, Stale, TornPart,
 };
 
 /// The order in which the lines of one WRITE take effect.
@@ -483,6 +483,64 @@ fn versions_wrap_where_stated() {
     );
     let wider = structural(&format(3), (&keys, key), None, 2, true, Landing::Increasing);
     assert_eq!(wider.wrong, 0, "{wider:?}");
+}
+
+/// An entry is written again and again between the reading of two of its lines. The READ is torn, unless the number of
+/// these writes is a multiple of the number of entry versions.
+#[test]
+fn writes_of_one_entry_during_a_read_are_detected() {
+    fn check(format: &Slotted<Key8>, torn_after: &[u32], whole_after: u32) {
+        let len = format.value_len();
+        let (old, kept) = (value(0, len), value(9, len));
+        let mut image = vec![0; format.node_bytes()];
+        let entries = [
+            (key(10), kept.as_slice().into()),
+            (key(20), old.as_slice().into()),
+        ];
+        format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), entries);
+        let before = image.clone();
+        let slot = dm_layout::find(format, &image, &key(20)).unwrap().unwrap();
+        let mut written = 0;
+        for &count in torn_after.iter().chain([&whole_after]) {
+            let mut range = 0..0;
+            while written < count {
+                written += 1;
+                range = format.update(&mut image, slot, (&value(written as u8 | 1, len)[..]).into());
+            }
+            let lines = range.start / LINE_BYTES..range.end.div_ceil(LINE_BYTES);
+            assert!(lines.len() > 1, "{format:?}");
+            for line in lines {
+                // This line was read after the writes, and the others before, or the other way round.
+                for (first, last) in [(&before, &image), (&image, &before)] {
+                    let mut read = first.clone();
+                    let line = line * LINE_BYTES..(line + 1) * LINE_BYTES;
+                    read[line.clone()].copy_from_slice(&last[line]);
+                    let found = format.lookup(&read, &key(20), 0);
+                    if count == whole_after {
+                        assert!(matches!(found, Ok(Lookup::Found { .. })), "{count}: {found:?}");
+                        continue;
+                    }
+                    let torn = matches!(
+                        found,
+                        Err(CheckFailure::Torn {
+                            part: TornPart::Entry,
+                            ..
+                        })
+                    );
+                    assert!(torn, "{format:?}: {count} writes: {found:?}");
+                    assert!(format.entry(&read, slot).is_err_and(|failure| failure.is_torn()));
+                    let other = format.lookup(&read, &key(10), 0);
+                    assert!(matches!(other, Ok(Lookup::Found { value, .. }) if value.to_vec() == kept));
+                }
+            }
+        }
+    }
+    for value_len in [64, 100, 200] {
+        let format = Slotted::<Key8>::with_span(2, value_len).unwrap();
+        let counts = [1, 2, 15, 16, 17, 32, 48, 255, 256, 512, 65_535];
+        check(&format, &counts, 65_536);
+        check(&format.with_version_bits(2).unwrap(), &[1, 2, 3], 4);
+    }
 }
 
 /// The flaw of the model T-S2a: bookends accept a mixture, so that a present key counts as absent.

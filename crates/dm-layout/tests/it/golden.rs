@@ -2,9 +2,9 @@
 //! pools have changed.
 
 use dm_layout::{
-    Bookend, CheckFailure, Checksummed, FenceKeys, Guard, Key8, LineLag, LineVersions, Lookup, NodeEdit,
-    NodeFormat, NodeInit, NodeRead, NodeShape, NodeState, NodeStructure, Packed, Reason, Slotted, SplitBias,
-    SplitRequest, Stale,
+    Bookend, CheckFailure, Checksummed, FenceKeys, GeometryError, Guard, Key8, LineLag, LineVersions, Lookup,
+    NodeEdit, NodeFormat, NodeInit, NodeRead, NodeShape, NodeState, NodeStructure, Packed, Reason, Slotted,
+    SplitBias, SplitRequest, Stale,
 };
 
 fn hex(bytes: &[u8]) -> Vec<String> {
@@ -51,6 +51,83 @@ fn slotted_bytes() {
             "0000000000000000000000000000000000000000000000000000001000000000",
         ]
     );
+}
+
+/// An entry of 73 bytes takes two lines, each of which begins with its line version and the entry's version.
+#[test]
+fn slotted_bytes_of_larger_entries() {
+    let format = Slotted::<Key8>::with_span(2, 64).unwrap();
+    let mut image = vec![0xee; format.node_bytes()];
+    let values = [[0x11; 64], [0x22; 64]];
+    let entries = [0x30, 0x10].into_iter().zip(&values);
+    format.build(
+        &mut image,
+        &INIT,
+        entries.map(|(key, value)| (Key8(key), value.into())),
+    );
+    let slot = dm_layout::find(&format, &image, &Key8(0x10)).unwrap().unwrap();
+    for round in 1..0x102_u16 {
+        let range = format.update(&mut image, slot, (&[round as u8; 64]).into());
+        assert_eq!(range, 192..192 + 79);
+    }
+    assert_eq!(
+        hex(&image),
+        [
+            "15d202120403020140040000000001000000000000000099ddccbbaa00000000",
+            "0000001000000000000000000000000000000000000000000000000000000000",
+            "1501000100000000000000301111111111111111111111111111111111111111",
+            "1111111111111111111111111111111111111111111111111111111111111111",
+            "1501001111111111111111111111110000000000000000000000000000000000",
+            "0000000000000000000000000000000000000000000000000000000000000000",
+            "1502010100000000000000100101010101010101010101010101010101010101",
+            "0101010101010101010101010101010101010101010101010101010101010101",
+            "1502010101010101010101010101010000000000000000000000000000000000",
+            "0000000000000000000000000000000000000000000000000000000000000000",
+        ]
+    );
+}
+
+/// Entries with their own lines had other versions before. A node of the former format has the kind byte of slotted
+/// nodes with in-line entries, so it is refused.
+#[test]
+fn nodes_of_the_former_format_are_refused() {
+    let format = Slotted::<Key8>::with_span(2, 64).unwrap();
+    let mut image = vec![0; format.node_bytes()];
+    format.build(&mut image, &NodeInit::live(0, FenceKeys::ALL), []);
+    let in_line = Slotted::<Key8>::tiny(8).unwrap();
+    image[1] = built(&in_line)[1];
+    let failures = [
+        format.header(&image).err(),
+        format.accept(&image).err(),
+        format.lookup(&image, &Key8(1), 0).err(),
+        format.judge(&image, &Key8(1), 0).err(),
+    ];
+    for failure in failures {
+        assert!(
+            matches!(failure, Some(CheckFailure::Corrupt(c)) if c.reason == Reason::Kind),
+            "{failure:?}"
+        );
+    }
+}
+
+#[test]
+fn versions_have_the_stated_numbers_of_bits() {
+    let bits = |format: Slotted<Key8>| {
+        (
+            format.geometry().version_bits(),
+            format.geometry().entry_version_bits(),
+        )
+    };
+    let larger = Slotted::with_span(2, 64).unwrap();
+    assert_eq!(bits(Slotted::tiny(8).unwrap()), (8, None));
+    assert_eq!(bits(larger), (8, Some(16)));
+    assert_eq!(bits(larger.with_version_bits(3).unwrap()), (3, Some(3)));
+    for wrong in [1, 9] {
+        assert_eq!(
+            larger.with_version_bits(wrong).err(),
+            Some(GeometryError::VersionBits(wrong))
+        );
+    }
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Tests of radix nodes and single leaves: exact bytes, decoding of encoded nodes, and decoding of arbitrary bytes.
 
 use dm_layout::{
-    CheckFailure, Find, Key8, KeyBytes, KeyN, NodeTypes, RadixHeader, RadixNode, RadixSlot, SingleLeaf,
-    SlotWord, build_radix_node,
+    CheckFailure, Find, Key8, KeyBytes, KeyN, NodeTypes, RadixHeader, RadixNode, RadixSlot, Reason,
+    SingleLeaf, SlotWord, build_radix_node,
 };
 use proptest::prelude::*;
 
@@ -146,7 +146,7 @@ fn the_first_empty_slot_is_the_one_to_fill() {
 
 proptest! {
     #[test]
-    fn headers_come_back(depth in 0u8..200, kind in 1u8..32, partial in prop::collection::vec(any::<u8>(), 0..=6)) {
+    fn headers_come_back(depth in 0u8..=248, kind in 1u8..32, partial in prop::collection::vec(any::<u8>(), 0..=6)) {
         let header = RadixHeader::new(depth, kind, &partial);
         prop_assert_eq!(RadixHeader::unpack(header.pack()), Ok(header));
         prop_assert_eq!(usize::from(header.branch()), usize::from(depth) + partial.len());
@@ -178,6 +178,8 @@ proptest! {
         prop_assert_eq!(leaf.frozen().thawed(), leaf);
         prop_assert_eq!(SlotWord::inner(partial, at, kind).is_some(), kind < 32);
         prop_assert_eq!(SlotWord::leaf(partial, at + 8, kind), None);
+        prop_assert_eq!(SlotWord::leaf(partial, node << 48, kind), None);
+        prop_assert_eq!(SlotWord::inner(partial, node << 48, kind), None);
     }
 
     #[test]
@@ -224,6 +226,18 @@ proptest! {
         let gone = layout.open(&other).expect("whole");
         prop_assert_eq!((gone.live, gone.value), (false, &b[..]));
     }
+}
+
+/// The branch of a header is the sum of two of its fields, so a header whose branch does not fit must not exist.
+#[test]
+fn the_branch_of_a_header_fits_into_a_byte() {
+    let longest = RadixHeader::new(249, 1, &[7; 6]);
+    assert_eq!(longest.branch(), 255);
+    assert_eq!(RadixHeader::unpack(longest.pack()), Ok(longest));
+    // The same word with the next depth.
+    let beyond = RadixHeader::unpack(longest.pack() + 1);
+    assert_eq!(beyond.map_err(|e| e.reason), Err(Reason::Count));
+    assert!(std::panic::catch_unwind(|| RadixHeader::new(250, 1, &[7; 6])).is_err());
 }
 
 #[test]
