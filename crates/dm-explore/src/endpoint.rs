@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use dm_verbs::{
-    Attempts, Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env, LocalStep, Meter,
-    Nanos, NodeId, Outcome, Place, Slot, Transport, VerbError, VerbErrorKind, Wqe,
+    Attempts, CallState, Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env, LocalStep,
+    Meter, Nanos, NodeId, Outcome, Place, Slot, Transport, VerbError, VerbErrorKind, Wqe,
 };
 
 use crate::knobs::{Elapsed, Retries};
@@ -202,7 +202,7 @@ impl Control for Endpoint {
     fn poll_control(
         &self,
         request: &ControlRequest,
-        state: &mut u64,
+        state: &mut CallState,
         _cx: &mut Context<'_>,
     ) -> Poll<Result<ControlReply, ControlError>> {
         self.machine()

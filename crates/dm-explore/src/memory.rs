@@ -137,11 +137,9 @@ impl Memory {
     pub(crate) fn flat(&self, at: Place, len: usize) -> Result<u32, VerbErrorKind> {
         let i = usize::from(at.node().0) * 2 + usize::from(at.space() == Space::Chip);
         let region = self.regions.get(i).ok_or(VerbErrorKind::NoSuchNode)?;
-        let end = at.offset().checked_add(len as u64);
-        if end.is_none_or(|end| end > u64::from(region.bytes)) {
-            return Err(VerbErrorKind::OutOfBounds {
-                size: u64::from(region.bytes),
-            });
+        let (size, end) = (u64::from(region.bytes), at.offset().checked_add(len as u64));
+        if size == 0 || end.is_none_or(|end| end > size) {
+            return Err(VerbErrorKind::beyond(at.space(), size));
         }
         Ok(region.base + at.offset() as u32)
     }

@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use dm_control::{Answer, Entrance, Identity, Request};
 use dm_verbs::{
-    Attempts, Capability, Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env,
-    Membership, Meter, Nanos, NodeId, Op, Outcome, Place, Region, RemotePtr, Slot, Transport, VerbError,
+    Attempts, CallState, Capability, Caps, ClientId, Control, ControlError, ControlReply, ControlRequest,
+    Env, Membership, Meter, Nanos, NodeId, Op, Outcome, Place, Region, RemotePtr, Slot, Transport, VerbError,
     VerbErrorKind, Wqe,
 };
 
@@ -42,7 +42,7 @@ impl Endpoint {
         let (client, epoch, token) = match enter(0, Entrance::Claim)? {
             Answer::Claimed { client, epoch, token } => (client, epoch, token),
             Answer::Fenced => return Err(IbError::ThreadFenced),
-            _ => return Err(IbError::TooManyClients),
+            refusal => return Err(IbError::not_entered(refusal, thread.world.nodes[0])),
         };
         // From now on, dropping the endpoint frees the id.
         let endpoint = Self {
@@ -57,10 +57,12 @@ impl Endpoint {
         let identity = Identity { client, epoch, giver };
         thread.clients.borrow_mut().insert(client, (identity, token));
         for node in 1..thread.world.nodes.len() {
-            if enter(node, Entrance::Attach { identity, token })? != Answer::Done {
-                return Err(IbError::Fenced {
-                    client: ClientId(client),
-                });
+            match enter(node, Entrance::Attach { identity, token })? {
+                Answer::Done => {}
+                refusal => {
+                    let address = thread.world.nodes[node];
+                    return Err(IbError::not_attached(refusal, address, ClientId(client)));
+                }
             }
         }
         Ok(endpoint)
@@ -415,7 +417,7 @@ impl Control for Endpoint {
     fn poll_control(
         &self,
         request: &ControlRequest,
-        _: &mut u64,
+        _: &mut CallState,
         _: &mut Context<'_>,
     ) -> Poll<Result<ControlReply, ControlError>> {
         Poll::Ready(self.control(request))

@@ -5,7 +5,7 @@ use core::fmt;
 use std::io;
 use std::net::SocketAddr;
 
-use dm_control::{ClientError, StartError};
+use dm_control::{Answer, ClientError, StartError};
 use dm_verbs::{Capability, ClientId, NodeId};
 
 /// The reason why a world, a thread's connections, a client or a memory node could not be created, or why a thread
@@ -59,9 +59,25 @@ pub enum IbError {
         /// The node.
         node: NodeId,
     },
-    /// A memory node does not accept a client of this thread. Usually, the client was fenced, or another client has its
-    /// id now; a thread that still has such a client cannot reconnect. The node may also have no room for the client.
+    /// A memory node does not accept a client of this thread, because the client was fenced, or because the node has
+    /// shut the connection of this thread after a fence of another client. A thread that still has a fenced client
+    /// cannot reconnect.
     Fenced {
+        /// The client.
+        client: ClientId,
+    },
+    /// A memory node does not accept a client of this thread, because another client has its id there. A thread that
+    /// still has this client cannot reconnect.
+    IdTaken {
+        /// The node's address.
+        address: SocketAddr,
+        /// The client.
+        client: ClientId,
+    },
+    /// A memory node does not accept a client of this thread, because it has never given the client's id.
+    NoSuchClient {
+        /// The node's address.
+        address: SocketAddr,
         /// The client.
         client: ClientId,
     },
@@ -94,8 +110,42 @@ pub enum IbError {
         /// The capability.
         capability: Capability,
     },
-    /// The first memory node has no client id left, or gives this connection or this host no further one.
-    TooManyClients,
+    /// A memory node has no room for a client: no id is free, this connection or this host has as many clients as the
+    /// node allows, or the node remembers too many other givers of ids.
+    TooManyClients {
+        /// The node's address.
+        address: SocketAddr,
+    },
+    /// A memory node could not accept a client, because its device refused a request, or because it has no random
+    /// bytes. A later attempt may succeed.
+    NodeFailed {
+        /// The node's address.
+        address: SocketAddr,
+    },
+}
+
+impl IbError {
+    /// Returns the error of a client that the node at `address` does not attach and answers with `answer`.
+    pub(crate) fn not_attached(answer: Answer, address: SocketAddr, client: ClientId) -> Self {
+        match answer {
+            Answer::Fenced => Self::Fenced { client },
+            Answer::NotYours => Self::IdTaken { address, client },
+            Answer::NoSuchClient => Self::NoSuchClient { address, client },
+            other => Self::not_entered(other, address),
+        }
+    }
+
+    /// Returns the error of a client that the node at `address` does not let in, whichever way it enters.
+    pub(crate) fn not_entered(answer: Answer, address: SocketAddr) -> Self {
+        match answer {
+            Answer::NoIdLeft => Self::TooManyClients { address },
+            Answer::Failed => Self::NodeFailed { address },
+            _ => Self::Node {
+                address,
+                reason: ClientError::OutOfTurn,
+            },
+        }
+    }
 }
 
 impl fmt::Display for IbError {
@@ -123,7 +173,21 @@ impl fmt::Display for IbError {
                     "memory node {node} was restarted: the content of its memory is lost"
                 )
             }
-            Self::Fenced { client } => write!(f, "{client} was fenced, so its thread can't reconnect"),
+            Self::Fenced { client } => {
+                write!(
+                    f,
+                    "{client} or another client of its thread was fenced, so the thread can't continue"
+                )
+            }
+            Self::IdTaken { address, client } => {
+                write!(
+                    f,
+                    "another client is {client} at the memory node at {address}, so its thread can't continue"
+                )
+            }
+            Self::NoSuchClient { address, client } => {
+                write!(f, "memory node at {address}: it never gave the id of {client}")
+            }
             Self::ThreadFenced => {
                 f.write_str("a client of this thread was fenced, so the thread can't continue")
             }
@@ -141,7 +205,18 @@ impl fmt::Display for IbError {
                     "{capability} can't be assumed: the device either has it or not"
                 )
             }
-            Self::TooManyClients => f.write_str("no client id is free"),
+            Self::TooManyClients { address } => {
+                write!(
+                    f,
+                    "memory node at {address}: no client id is free, or too many clients are connected"
+                )
+            }
+            Self::NodeFailed { address } => {
+                write!(
+                    f,
+                    "memory node at {address}: it failed to accept the client, try again"
+                )
+            }
         }
     }
 }
@@ -156,6 +231,58 @@ impl core::error::Error for IbError {
             Self::Start(reason) => Some(reason),
             Self::Node { reason, .. } => Some(reason),
             _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_client_learns_the_reason() {
+        let address = SocketAddr::from(([10, 0, 0, 1], 7));
+        let client = ClientId(3);
+        let error = |answer| IbError::not_attached(answer, address, client);
+        assert!(matches!(
+            error(Answer::Fenced),
+            IbError::Fenced { client: ClientId(3) }
+        ));
+        assert!(matches!(
+            error(Answer::NotYours),
+            IbError::IdTaken {
+                client: ClientId(3),
+                ..
+            }
+        ));
+        assert!(matches!(
+            error(Answer::NoSuchClient),
+            IbError::NoSuchClient {
+                client: ClientId(3),
+                ..
+            }
+        ));
+        assert!(matches!(error(Answer::NoIdLeft), IbError::TooManyClients { .. }));
+        assert!(matches!(error(Answer::Failed), IbError::NodeFailed { .. }));
+        let odd = error(Answer::Met { arrived: 1 });
+        assert!(
+            matches!(
+                odd,
+                IbError::Node {
+                    reason: ClientError::OutOfTurn,
+                    ..
+                }
+            ),
+            "{odd}"
+        );
+        for answer in [
+            Answer::NotYours,
+            Answer::NoSuchClient,
+            Answer::NoIdLeft,
+            Answer::Failed,
+        ] {
+            let text = error(answer).to_string();
+            assert!(text.contains("10.0.0.1:7") && !text.contains("fenced"), "{text}");
         }
     }
 }

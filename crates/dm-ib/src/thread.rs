@@ -118,8 +118,8 @@ impl Thread {
     /// nodes.
     ///
     /// # Errors
-    /// Returns [`IbError`] if no id is left, if a memory node does not answer, if a client of this thread was fenced, or
-    /// if the completion queue has failed.
+    /// Returns [`IbError`] if no id is left, if a memory node does not answer or does not accept the client, if a
+    /// client of this thread was fenced, or if the completion queue has failed.
     pub fn connect(&self, compute_node: u16) -> Result<Endpoint, IbError> {
         self.inner.state.borrow().check_queue()?;
         Endpoint::new(&self.inner, compute_node)
@@ -139,9 +139,11 @@ impl Thread {
     /// # Errors
     /// Returns [`IbError::Node`] or [`IbError::QueuePair`] while the node cannot be reached, and
     /// [`IbError::NoSuchNode`] if no memory node has this number. Returns [`IbError::Restarted`] if the node's memory
-    /// is lost. Returns [`IbError::Fenced`] if the node does not accept a client of this thread, usually because the
-    /// client was fenced meanwhile, and [`IbError::CompletionQueue`] if the completion queue has failed; in both cases
-    /// this thread can never reconnect. After an error the node stays cut off.
+    /// is lost. Returns [`IbError::Fenced`] if a client of this thread was fenced meanwhile, and [`IbError::IdTaken`]
+    /// or [`IbError::NoSuchClient`] if the node does not know the client as the holder of its id; the thread cannot
+    /// reconnect as long as it has this client. Returns [`IbError::TooManyClients`] or [`IbError::NodeFailed`] if the
+    /// node cannot accept a client at present. Returns [`IbError::CompletionQueue`] if the completion queue has failed;
+    /// this thread can never reconnect then. After an error the node stays cut off.
     pub fn reconnect(&self, node: NodeId) -> Result<(), IbError> {
         self.inner.reconnect(node)
     }
@@ -250,16 +252,20 @@ impl Inner {
                 reason,
             })?;
             if answer != Answer::Done {
-                return Err(IbError::Fenced {
-                    client: ClientId(client),
-                });
+                return Err(IbError::not_attached(answer, *address, ClientId(client)));
             }
         }
-        let state = &mut *self.state.borrow_mut();
-        if let Some(old) = state.links.get_mut(at) {
-            *old = link;
+        {
+            let state = &mut *self.state.borrow_mut();
+            if let Some(old) = state.links.get_mut(at) {
+                *old = link;
+            }
+            // This destroys the old queue pair, so no more completions of it arrive.
+            state.port.replace(at, qp);
         }
-        state.port.replace(at, qp);
+        // Completions that the flush did not wait for may still be in the completion queue. They must leave it, because
+        // the requests of the new queue pair need their places: a completion for which there is no place is lost.
+        while self.advance() {}
         Ok(())
     }
 

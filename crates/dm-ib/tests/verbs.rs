@@ -286,11 +286,7 @@ fn invalid_requests_are_refused_locally_and_the_connection_stays() {
         );
         let lost = v.read(at(7, 4096), 8).await.unwrap_err();
         assert_eq!(lost.kind, VerbErrorKind::NoSuchNode);
-        let chip = dm_verbs::ChipPtr::new(NodeId(0), 0).unwrap();
-        if v.caps(NodeId(0)).chip_bytes == 0 {
-            let lacks = VerbErrorKind::Unsupported(Capability::ChipMemory);
-            assert_eq!(v.word(chip).await.unwrap_err().kind, lacks);
-        }
+        dm_verbs::testing::check_refusals(&v).await;
         // If one request of a chain is invalid, no request of the chain is sent.
         let chain = v.chain(NodeId(0)).write_word(at(0, 4096), 1).write(end, b"12345");
         assert_eq!(chain.await.unwrap_err().overall(), Effect::None);

@@ -7,9 +7,9 @@ use core::task::{Context, Poll, ready};
 use dm_sync::Arc;
 use dm_sync::region::{self, LineOrder};
 use dm_verbs::{
-    Attempts, Caps, CasThenRead, ClientId, Control, ControlError, ControlReply, ControlRequest, Effect, Env,
-    Membership, Meter, Nanos, NodeId, Op, Outcome, Place, RESERVED_BYTES, Region, RemotePtr, Slot, Transport,
-    VerbError, VerbErrorKind, Wqe,
+    Attempts, CallState, Caps, CasThenRead, ClientId, Control, ControlError, ControlReply, ControlRequest,
+    Effect, Env, Membership, Meter, Nanos, NodeId, Op, Outcome, Place, RESERVED_BYTES, Region, RemotePtr,
+    Slot, Transport, VerbError, VerbErrorKind, Wqe,
 };
 
 use crate::builder::Completion;
@@ -328,8 +328,9 @@ impl Transport for Endpoint {
             .world
             .node(at.node())
             .ok_or(refused(VerbErrorKind::NoSuchNode))?;
-        self.admit(at.node()).map_err(refused)?;
         let op = Op::Write { at, bytes };
+        self.world.check(memory, &op).map_err(refused)?;
+        self.admit(at.node()).map_err(refused)?;
         let loaded = self.world.carry_out(memory, &op, LineOrder::Increasing);
         loaded.map_err(|(kind, effect)| VerbError {
             effect,
@@ -350,21 +351,21 @@ impl Control for Endpoint {
     fn poll_control(
         &self,
         request: &ControlRequest,
-        state: &mut u64,
+        state: &mut CallState,
         cx: &mut Context<'_>,
     ) -> Poll<Result<ControlReply, ControlError>> {
         if self.world.member(self.client).fenced() {
             return Poll::Ready(Err(ControlError::Fenced));
         }
         if let ControlRequest::Fence { client } = *request {
-            if core::mem::replace(state, 1) == 0 && !self.world.fence_off(client) {
+            if core::mem::replace(&mut state.step, 1) == 0 && !self.world.fence_off(client) {
                 return Poll::Ready(Err(ControlError::NoSuchClient { client }));
             }
             ready!(self.poll_quiet(client, cx));
             return Poll::Ready(Ok(ControlReply::Done));
         }
         if let ControlRequest::FenceMember { member } = *request {
-            if core::mem::replace(state, 1) == 0 {
+            if core::mem::replace(&mut state.step, 1) == 0 {
                 self.world.group(member).for_each(|client| {
                     // If the client has left meanwhile, it posts no more requests and need not be fenced.
                     let _there = self.world.fence_off(client);

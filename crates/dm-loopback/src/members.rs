@@ -88,7 +88,8 @@ impl World {
     /// Claims a free id. If there is none, claims an id of a dead process.
     pub(crate) fn claim_any(&self) -> Option<(ClientId, u32)> {
         for from_the_dead in [false, true] {
-            for _ in 1..CLIENTS_MAX {
+            // The cycle of numbers contains 0, which no client gets.
+            for _ in 0..CLIENTS_MAX {
                 let next = self.control.faa(header::NEXT_CLIENT, 1).unwrap_or_default();
                 let client = ClientId((next % u64::from(CLIENTS_MAX)) as u16);
                 if let Some(epoch) = self.claim(client, from_the_dead) {
@@ -168,6 +169,38 @@ impl World {
         if unfenced {
             // Orders the effects before all later loads of this thread, so that WRITE→READ is in order.
             region::fence();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::builder::Builder;
+
+    #[test]
+    fn every_id_is_tried_wherever_the_cycle_begins() {
+        let world = World::in_memory(&Builder::new().nodes(1).host_bytes(8192)).expect("memory");
+        let mut child = std::process::Command::new("true").spawn().expect("a process");
+        child.wait().expect("it ends");
+        for first in [1, 7, u64::from(CLIENTS_MAX) - 1] {
+            for id in 1..CLIENTS_MAX as u16 {
+                world.set_word(client_state(id), State(0).successor(std::process::id()).0);
+            }
+            // Two rounds of the cycle begin at `first`. An id just before it comes last in each of them.
+            world.set_word(header::NEXT_CLIENT, first);
+            let before = |steps: u64| match (first + u64::from(CLIENTS_MAX) - steps) % u64::from(CLIENTS_MAX)
+            {
+                0 => None,
+                id => Some(ClientId(id as u16)),
+            };
+            for last in [before(1), before(2)].into_iter().flatten() {
+                let dead = State(0).successor(child.id());
+                world.set_word(client_state(last.0), dead.0);
+                world.set_word(header::NEXT_CLIENT, first);
+                assert_eq!(world.claim_any(), Some((last, 2)), "the cycle begins at {first}");
+            }
+            assert_eq!(world.claim_any(), None);
         }
     }
 }

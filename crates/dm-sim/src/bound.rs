@@ -14,10 +14,25 @@ pub enum VerbKind {
     Read,
     /// WRITE.
     Write,
-    /// Compare-and-swap, masked or not.
+    /// Compare-and-swap.
     Cas,
+    /// Masked compare-and-swap.
+    MaskedCas,
     /// Fetch-and-add.
     Faa,
+}
+
+impl VerbKind {
+    /// Returns the number of bytes of the operands that a request sends behind its headers. Every atomic sends two
+    /// words, of which an FAA uses one; a masked CAS sends two masks more.
+    #[inline]
+    pub(crate) const fn operand_bytes(self) -> u64 {
+        match self {
+            Self::Read | Self::Write => 0,
+            Self::Cas | Self::Faa => 16,
+            Self::MaskedCas => 32,
+        }
+    }
 }
 
 /// Verbs of one kind and size that an average operation of the mix issues.
@@ -251,12 +266,15 @@ impl CostModel {
             (Space::Chip, _) => self.responder_chip_ns + further,
             (Space::Host, VerbKind::Read) => self.responder_read_ns + d.lines * self.responder_line_ns,
             (Space::Host, VerbKind::Write) => self.responder_write_ns + further,
-            (Space::Host, VerbKind::Cas | VerbKind::Faa) => self.responder_atomic_ns,
+            (Space::Host, VerbKind::Cas | VerbKind::MaskedCas | VerbKind::Faa) => self.responder_atomic_ns,
         };
         let (request, response) = match d.kind {
             VerbKind::Read => (self.header_request, d.bytes + packets * self.header_response),
             VerbKind::Write => (d.bytes + packets * self.header_write, self.header_response),
-            VerbKind::Cas | VerbKind::Faa => (self.header_request + 16.0, 8.0 + self.header_response),
+            VerbKind::Cas | VerbKind::MaskedCas | VerbKind::Faa => (
+                self.header_request + d.kind.operand_bytes() as f64,
+                8.0 + self.header_response,
+            ),
         };
         let dma = (d.bytes + (d.bytes / 256.0).ceil() * self.pcie_header) * self.pcie_ns_per_byte;
         let (read, write) = (d.kind == VerbKind::Read, d.kind == VerbKind::Write);

@@ -3,7 +3,8 @@
 use std::task::{Poll, Waker};
 
 use dm_verbs::{
-    ControlError, ControlReply, ControlRequest, Membership, Nanos, NodeId, RESERVED_BYTES, Region, RemotePtr,
+    CallState, ControlError, ControlReply, ControlRequest, Membership, Nanos, NodeId, RESERVED_BYTES, Region,
+    RemotePtr,
 };
 
 use crate::engine::Engine;
@@ -21,12 +22,10 @@ struct Core {
 
 type Answer = Result<ControlReply, ControlError>;
 
-/// The weak cores of the memory nodes, and the calls in flight.
+/// The weak cores of the memory nodes.
 #[derive(Debug)]
 pub(crate) struct ControlPlane {
     cores: Vec<Core>,
-    calls: Vec<Option<(u64, Answer)>>,
-    free: Vec<usize>,
 }
 
 impl ControlPlane {
@@ -38,41 +37,33 @@ impl ControlPlane {
         };
         Self {
             cores: host_bytes.map(core).collect(),
-            calls: Vec::new(),
-            free: Vec::new(),
         }
     }
 }
 
 impl Engine {
-    /// Implements `Control::poll_control`. `state` is 0 before the call is sent, and later 1 plus the number of the
-    /// call.
+    /// Implements `Control::poll_control`. After the first poll, `state` contains the answer and the time at which it
+    /// arrives.
     pub(crate) fn poll_control(
         &mut self,
         client: u16,
         request: &ControlRequest,
-        state: &mut u64,
+        state: &mut CallState,
         (task, waker): (Option<u32>, &Waker),
     ) -> Poll<Answer> {
-        if *state == 0 {
-            let call = self.call(client, request);
-            let slot = self.control.free.pop().unwrap_or_else(|| {
-                self.control.calls.push(None);
-                self.control.calls.len() - 1
-            });
-            self.control.calls[slot] = Some(call);
-            *state = slot as u64 + 1;
+        if state.step == 0 {
+            let (at, answer) = self.call(client, request);
+            *state = CallState {
+                step: at,
+                answer: Some(answer),
+            };
         }
-        let slot = (*state - 1) as usize;
-        let (at, answer) = self.control.calls[slot]
-            .expect("a control call was polled again after it had returned its answer");
-        if self.now < at {
-            self.wake_at(at, task, waker);
+        if self.now < state.step {
+            self.wake_at(state.step, task, waker);
             return Poll::Pending;
         }
-        self.control.calls[slot] = None;
-        self.control.free.push(slot);
-        Poll::Ready(answer)
+        let answer = state.answer.take();
+        Poll::Ready(answer.expect("a control call was polled again after it had returned its answer"))
     }
 
     /// Carries out `request`. Returns the time at which the answer arrives, and the answer.

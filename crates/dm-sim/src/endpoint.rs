@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use dm_verbs::{
-    Attempts, Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env, LocalStep, Meter,
-    Nanos, NodeId, Op, Outcome, Place, Slot, Space, Transport, VerbError, VerbErrorKind, Wqe,
+    Attempts, CallState, Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env, LocalStep,
+    Meter, Nanos, NodeId, Op, Outcome, Place, Slot, Space, Transport, VerbError, VerbErrorKind, Wqe,
 };
 
 use crate::engine::{Current, Engine};
@@ -256,9 +256,10 @@ impl Transport for Endpoint {
             Space::Chip => node.caps.chip_bytes,
         };
         let from = at.offset() as usize;
-        let fits = from
-            .checked_add(bytes.len())
-            .is_some_and(|end| end as u64 <= size);
+        let fits = size > 0
+            && from
+                .checked_add(bytes.len())
+                .is_some_and(|end| end as u64 <= size);
         match node
             .memory
             .bytes_mut(at.space())
@@ -269,7 +270,7 @@ impl Transport for Endpoint {
                 e.memory_changed(usize::from(at.node().0));
                 Ok(())
             }
-            _ => Err(VerbError::refused(VerbErrorKind::OutOfBounds { size }, at)),
+            _ => Err(VerbError::refused(VerbErrorKind::beyond(at.space(), size), at)),
         }
     }
 }
@@ -281,7 +282,7 @@ impl Control for Endpoint {
     fn poll_control(
         &self,
         request: &ControlRequest,
-        state: &mut u64,
+        state: &mut CallState,
         cx: &mut Context<'_>,
     ) -> Poll<Result<ControlReply, ControlError>> {
         self.engine()

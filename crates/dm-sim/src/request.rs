@@ -2,6 +2,7 @@
 
 use dm_verbs::{ChipPtr, MaskedCas, Op, Outcome, Place, RemotePtr, Space, Wqe};
 
+use crate::bound::VerbKind;
 use crate::lease::Lease;
 
 /// The verb of a request.
@@ -23,6 +24,17 @@ impl Kind {
     #[inline]
     pub(crate) fn answers(self) -> bool {
         self != Kind::Write
+    }
+    /// Returns the kind that the cost model distinguishes.
+    #[inline]
+    pub(crate) const fn costs(self) -> VerbKind {
+        match self {
+            Kind::Read | Kind::Word => VerbKind::Read,
+            Kind::Write => VerbKind::Write,
+            Kind::Cas => VerbKind::Cas,
+            Kind::MaskedCas => VerbKind::MaskedCas,
+            Kind::Faa => VerbKind::Faa,
+        }
     }
     #[inline]
     pub(crate) fn mutates(self) -> bool {

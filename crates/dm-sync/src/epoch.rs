@@ -319,6 +319,16 @@ impl Seat {
     }
 }
 
+impl Fingerprint for Seat {
+    /// Returns the fingerprint of the seat, without the state of its [`Epochs`].
+    fn fingerprint(&self) -> u64 {
+        // Relaxed: the explorer reads this between steps.
+        let pin = self.pin.load(Ordering::Relaxed);
+        let operations = [self.depth.get(), self.forgotten.get(), self.left.get()];
+        fingerprint_of(&(pin, self.generation.get(), operations))
+    }
+}
+
 impl Drop for Seat {
     fn drop(&mut self) {
         if !unwinds_under_checker() {

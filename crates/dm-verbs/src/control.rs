@@ -145,6 +145,16 @@ impl fmt::Display for ControlError {
 
 impl core::error::Error for ControlError {}
 
+/// A world's record of one request. The future of the request owns it, so a request that is dropped leaves no record in
+/// the world.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CallState {
+    /// 0 until the request is sent, and then a number that the world chooses.
+    pub step: u64,
+    /// The answer, if the world knows it already but must not return it yet.
+    pub answer: Option<Result<ControlReply, ControlError>>,
+}
+
 /// The control plane as a client sees it. A call is an RPC to the slow CPU of a memory node, so a call takes much
 /// longer than a verb, and calls are rare.
 ///
@@ -165,11 +175,11 @@ pub trait Control {
     /// Returns the number of memory nodes, which are numbered from 0.
     fn memory_nodes(&self) -> u16;
 
-    /// Implements [`Control::call`] for a world. `state` is 0 at the first poll, which sends the request.
+    /// Implements [`Control::call`] for a world. `state` is new at the first poll, which sends the request.
     fn poll_control(
         &self,
         request: &ControlRequest,
-        state: &mut u64,
+        state: &mut CallState,
         cx: &mut Context<'_>,
     ) -> Poll<Result<ControlReply, ControlError>>;
 
@@ -182,7 +192,7 @@ pub trait Control {
         ControlCall {
             control: self,
             request,
-            state: 0,
+            state: CallState::default(),
         }
     }
 
@@ -210,7 +220,7 @@ pub trait Control {
 pub struct ControlCall<'c, C> {
     control: &'c C,
     request: ControlRequest,
-    state: u64,
+    state: CallState,
 }
 
 impl<C: Control> Future for ControlCall<'_, C> {

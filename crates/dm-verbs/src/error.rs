@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::{Capability, Place};
+use crate::{Capability, Place, Space};
 
 /// Whether a failed request changed remote memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,7 +50,8 @@ pub enum VerbErrorKind {
     /// The memory node's card refused the request, because of a wrong key or because the memory is no longer part of
     /// the pool. The connection is lost too.
     Refused,
-    /// The access ends beyond the node's memory.
+    /// The access ends beyond the node's memory. If the node has no on-chip memory, a request to it is
+    /// [`VerbErrorKind::Unsupported`] instead, whatever its address is.
     OutOfBounds {
         /// Size of this memory in bytes.
         size: u64,
@@ -79,6 +80,18 @@ pub enum VerbErrorKind {
         /// The process id.
         process: u32,
     },
+}
+
+impl VerbErrorKind {
+    /// Returns the reason why a memory of `size` bytes in `space` has no room for an access: the node has no such
+    /// memory, or the access ends beyond it.
+    #[cold]
+    pub const fn beyond(space: Space, size: u64) -> Self {
+        match (space, size) {
+            (Space::Chip, 0) => Self::Unsupported(Capability::ChipMemory),
+            _ => Self::OutOfBounds { size },
+        }
+    }
 }
 
 impl VerbError {

@@ -67,7 +67,8 @@ pub use addr::{ChipPtr, LINE, NodeId, Place, RemotePtr, Space};
 pub use caps::{AtomicUnit, AtomicVsWrite, Capability, Caps, CasThenRead, FailedCas, LineOrder, Refused};
 pub use chain::{Chain, Gated, Open};
 pub use control::{
-    Control, ControlCall, ControlError, ControlReply, ControlRequest, Membership, RESERVED_BYTES, Region,
+    CallState, Control, ControlCall, ControlError, ControlReply, ControlRequest, Membership, RESERVED_BYTES,
+    Region,
 };
 pub use env::{Attempts, Charge, ClientId, Env, LocalStep, Nanos, Pause, Step};
 pub use error::{Effect, VerbError, VerbErrorKind};

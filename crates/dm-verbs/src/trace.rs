@@ -13,8 +13,8 @@ use core::fmt;
 use core::task::{Context, Poll};
 
 use crate::{
-    Attempts, Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env, LocalStep, Meter,
-    Nanos, NodeId, Op, Outcome, Place, Slot, Transport, VerbError, Verbs, Wqe,
+    Attempts, CallState, Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env, LocalStep,
+    Meter, Nanos, NodeId, Op, Outcome, Place, Slot, Transport, VerbError, Verbs, Wqe,
 };
 
 /// The version of the format. It is the first field of every recording.
@@ -481,7 +481,7 @@ impl<V: Control> Control for Traced<V> {
     fn poll_control(
         &self,
         request: &ControlRequest,
-        state: &mut u64,
+        state: &mut CallState,
         cx: &mut Context<'_>,
     ) -> Poll<Result<ControlReply, ControlError>> {
         self.inner.poll_control(request, state, cx)

@@ -60,6 +60,29 @@ pub trait Transport: Env + Sized {
 }
 
 /// The verbs that index code posts. Every [`Transport`] has them.
+///
+/// # Refused requests
+/// A request that no memory node could carry out has no effect, and does not harm the connection. Every world reports
+/// it by the same error (if several of them apply, by any one):
+///
+/// * [`NoSuchNode`]: the memory node does not exist.
+/// * [`Unsupported`] with [`ChipMemory`]: the place is in on-chip memory, and the node has none ([`Caps::chip_bytes`]
+///   is 0). The offset does not matter, and an empty WRITE is refused too.
+/// * [`OutOfBounds`]: the node has this memory, and the access ends beyond it.
+/// * [`Misaligned`]: the address of an atomic or a word READ is not a multiple of 8.
+/// * [`BadLength`]: a READ of no bytes, or a longer READ or WRITE than the world allows.
+/// * [`Unsupported`] with [`MaskedAtomics`]: a masked CAS without [`Caps::masked_atomics`].
+///
+/// Whether earlier requests of the same chain take effect depends on the world; [`VerbError::index`] tells. With the
+/// feature `testing`, `testing::check_refusals` checks a world.
+///
+/// [`NoSuchNode`]: crate::VerbErrorKind::NoSuchNode
+/// [`Unsupported`]: crate::VerbErrorKind::Unsupported
+/// [`OutOfBounds`]: crate::VerbErrorKind::OutOfBounds
+/// [`Misaligned`]: crate::VerbErrorKind::Misaligned
+/// [`BadLength`]: crate::VerbErrorKind::BadLength
+/// [`ChipMemory`]: crate::Capability::ChipMemory
+/// [`MaskedAtomics`]: crate::Capability::MaskedAtomics
 pub trait Verbs: Transport {
     /// Starts a chain to `node`.
     #[inline]

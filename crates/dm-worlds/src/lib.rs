@@ -8,8 +8,8 @@ use core::ops::{Deref, DerefMut};
 use core::task::{Context, Poll};
 
 use dm_verbs::{
-    Attempts, Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env, LocalStep, Meter,
-    Nanos, NodeId, Outcome, Place, Slot, Transport, VerbError, Wqe,
+    Attempts, CallState, Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env, LocalStep,
+    Meter, Nanos, NodeId, Outcome, Place, Slot, Transport, VerbError, Wqe,
 };
 
 /// A client's connections, in any of these worlds.
@@ -198,7 +198,7 @@ impl Control for AnyEndpoint {
     fn poll_control(
         &self,
         request: &ControlRequest,
-        state: &mut u64,
+        state: &mut CallState,
         cx: &mut Context<'_>,
     ) -> Poll<Result<ControlReply, ControlError>> {
         in_its_world!(AnyEndpoint, self, v => v.poll_control(request, state, cx))

@@ -106,7 +106,10 @@ pub(crate) struct ClientState {
     pub(crate) at_local: bool,
     pub(crate) granted_local: bool,
     pub(crate) woken: bool,
+    /// A request to the control plane that was sent and is not carried out yet. Its future may have been dropped.
     pub(crate) control: Option<ControlRequest>,
+    /// The reply that the client has not taken yet. The client never takes it if it has dropped the future of its
+    /// request.
     pub(crate) reply: Option<Result<ControlReply, ControlError>>,
     pub(crate) deferred: Option<VerbError>,
     pub(crate) fenced: bool,

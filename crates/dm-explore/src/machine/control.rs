@@ -1,7 +1,8 @@
 //! The control plane: chunks, membership and fences. Each request is one step.
 
 use dm_verbs::{
-    ControlError, ControlReply, ControlRequest, Membership, Nanos, NodeId, Region, RemotePtr, Space,
+    CallState, ControlError, ControlReply, ControlRequest, Membership, Nanos, NodeId, Region, RemotePtr,
+    Space,
 };
 
 use super::Machine;
@@ -20,27 +21,29 @@ impl Machine {
         &mut self,
         c: u8,
         request: &ControlRequest,
-        state: &mut u64,
+        state: &mut CallState,
     ) -> Option<Result<ControlReply, ControlError>> {
         self.note_sections();
-        self.note(Call::Control(*request, *state != 0));
-        if *state == 0 {
-            *state = 1;
+        self.note(Call::Control(*request, state.step != 0));
+        if state.step == 0 {
+            state.step = 1;
             self.act(c, Fp::of(request).a);
-            self.clients[usize::from(c)].control = Some(*request);
+            let client = &mut self.clients[usize::from(c)];
+            client.control = Some(*request);
+            // The reply to an earlier request whose future was dropped is not the reply to this one.
+            client.reply = None;
             if self.immediate {
                 self.carry_out(c);
             }
         }
         let client = &mut self.clients[usize::from(c)];
         let reply = client.reply.take()?;
-        client.control = None;
         client.seen.fold2(Fp::of(&reply));
         Some(reply)
     }
 
     pub(super) fn carry_out(&mut self, c: u8) {
-        let Some(request) = self.clients[usize::from(c)].control else {
+        let Some(request) = self.clients[usize::from(c)].control.take() else {
             return;
         };
         let reply = if self.clients[usize::from(c)].fenced {

@@ -125,7 +125,7 @@ impl Machine {
                 if client.at_local {
                     add(StepKind::Local);
                 }
-                if client.control.is_some() && client.reply.is_none() {
+                if client.control.is_some() {
                     add(StepKind::Control);
                 }
                 if client.can_wake() {

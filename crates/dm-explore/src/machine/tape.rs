@@ -4,7 +4,7 @@
 //! (`Machine::standing`), a client behaves as it did before. A search begins a new execution for each path, so without
 //! tapes it would spend most of its time on polling futures through known behaviour.
 
-use dm_verbs::{ControlRequest, NodeId, Op, Wqe};
+use dm_verbs::{CallState, ControlRequest, NodeId, Op, Wqe};
 
 use super::Machine;
 use super::client::Status;
@@ -182,7 +182,11 @@ impl Machine {
             }
             Call::Deferred => drop(self.take_deferred(c)),
             Call::Control(ref request, again) => {
-                let _ = self.poll_control(c, request, &mut u64::from(again));
+                let mut state = CallState {
+                    step: u64::from(again),
+                    answer: None,
+                };
+                let _ = self.poll_control(c, request, &mut state);
             }
             Call::Local(again) => drop(self.poll_local(c, &mut u64::from(again))),
             Call::Pause(again) => drop(self.poll_pause(c, &mut u64::from(again))),

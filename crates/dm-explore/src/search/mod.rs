@@ -31,8 +31,16 @@ enum Method {
 
 /// A search and its limits. A search that reaches a limit is not a pass.
 ///
-/// Further searches may follow: one that examines the whole graph, one that shortens a counterexample, and one that
-/// finds a counterexample again with one thread. Each of them has its own limits of steps and time.
+/// Further searches may follow the first one:
+///
+/// * If a search with a cache has found no failure, but has not shown that every state reaches an end, or if the model
+///   requires lock freedom, a second search examines the whole graph.
+/// * If a counterexample may not be a shortest one, a breadth-first search looks for a shorter one. This search has its
+///   own limits: 10 million steps and one minute.
+/// * If several threads have searched, and no shortest counterexample is known, one thread searches again.
+///
+/// The limits of states, steps and time hold for each search on its own. So [`Model::run`](crate::Model::run) takes at
+/// most about twice the time limit, and one minute more if it shortens a counterexample.
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[must_use = "a search is run by a model"]
 pub struct Search {
@@ -124,17 +132,17 @@ impl Search {
         })
     }
 
-    /// Limits the number of states to `n`.
+    /// Limits the number of states of each search to `n`.
     pub const fn states(mut self, n: u64) -> Self {
         self.states = n;
         self
     }
-    /// Limits the steps of each thread to `n`, including those of replays.
+    /// Limits the steps of each thread in each search to `n`, including those of replays.
     pub const fn steps(mut self, n: u64) -> Self {
         self.steps = n;
         self
     }
-    /// Limits the wall-clock time to `t`.
+    /// Limits the wall-clock time of each search to `t`.
     pub const fn time(mut self, t: Duration) -> Self {
         self.time = t;
         self

@@ -5,7 +5,7 @@
     reason = "a panic is how a test, or a client in one, fails"
 )]
 
-use dm_explore::{Client, Failure, Knobs, Model, NoSpec, Retries, Search};
+use dm_explore::{Client, Cut, Failure, Knobs, Model, NoSpec, Retries, Search, Verdict};
 use dm_sync::Mutex;
 use dm_verbs::{Env, LocalStep, NodeId, RemotePtr, Verbs, Why};
 
@@ -141,6 +141,24 @@ fn a_loop_with_cas_is_lock_free() {
             .run_with(&knobs, Search::exhaustive())
             .expect_pass();
     }
+}
+
+#[test]
+fn the_limits_of_a_search_hold_for_each_search_of_a_run() {
+    let model = || {
+        Model::new("adds")
+            .client("A", 0, |c: C| async move { add(&c).await })
+            .client("B", 1, |c: C| async move { add(&c).await })
+    };
+    let search = Search::exhaustive().threads(1);
+    let first = model().run(search).expect_pass().steps;
+    // A model that requires lock freedom needs a second search, of the whole graph.
+    let model = || model().lock_free();
+    let second = model().run(search).expect_pass().steps - first;
+    assert!(first > 2 && second > 2, "{first} and {second} steps");
+    model().run(search.steps(first.max(second))).expect_pass();
+    let cut = model().run(search.steps(1));
+    assert!(matches!(cut, Verdict::Truncated { by: Cut::Steps, .. }), "{cut}");
 }
 
 /// Returns a model in which each client announces itself by FAA. As long as another client is announced, it takes this

@@ -5,13 +5,17 @@
     reason = "a panic is how a test, or a client in one, fails"
 )]
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+
 use dm_explore::{
     Client, Counter, CounterOp, Cut, Elapsed, Failure, Knobs, Model, NoSpec, Retries, Search, Trace, Verdict,
 };
 use dm_sync::{Arc, Mutex};
 use dm_verbs::{
-    ClientId, Control, ControlRequest, Effect, Env, Nanos, NodeId, RESERVED_BYTES, RemotePtr, VerbErrorKind,
-    Verbs, Why,
+    ClientId, Control, ControlReply, ControlRequest, Effect, Env, Nanos, NodeId, RESERVED_BYTES, RemotePtr,
+    VerbErrorKind, Verbs, Why,
 };
 
 type C = Client<(), NoSpec>;
@@ -314,6 +318,50 @@ fn errors_say_what_was_done() {
             );
         });
     model.run(Search::exhaustive()).expect_pass();
+}
+
+#[test]
+fn requests_that_cannot_be_carried_out_are_refused_as_in_every_world() {
+    for (chip_bytes, masked) in [(0, false), (64, true)] {
+        let knobs = Knobs {
+            masked_atomics: masked,
+            ..Knobs::weak()
+        };
+        let model = Model::new("refusals")
+            .memory(4096, chip_bytes)
+            .setup(|v| async move { dm_verbs::testing::check_refusals(&v).await })
+            .client("A", 0, |c: C| async move {
+                dm_verbs::testing::check_refusals(c.verbs()).await;
+            });
+        model.run_with(&knobs, Search::exhaustive()).expect_pass();
+    }
+}
+
+#[test]
+fn a_reply_to_a_dropped_request_is_not_taken_for_another_one() {
+    let ends = Arc::new(Mutex::new(std::collections::BTreeSet::new()));
+    let seen = ends.clone();
+    let model = Model::new("a dropped request").client("A", 0, move |c: C| {
+        let seen = seen.clone();
+        async move {
+            let v = c.verbs();
+            {
+                let mut dropped = pin!(v.chunk(NodeId(0), 4096));
+                let sent = poll_fn(|cx| Poll::Ready(dropped.as_mut().poll(cx).is_pending())).await;
+                assert!(sent);
+            }
+            // The dropped request may be carried out while the client waits for this word.
+            v.word(at(64)).await.unwrap();
+            let reply = v.call(ControlRequest::Describe { node: NodeId(0) }).await;
+            let Ok(ControlReply::Region(region)) = reply else {
+                panic!("the reply to a description is {reply:?}")
+            };
+            seen.with(|seen| seen.insert(region.used));
+        }
+    });
+    model.run(Search::exhaustive()).expect_pass();
+    let (without, with) = (RESERVED_BYTES, 2 * RESERVED_BYTES);
+    ends.with(|ends| assert_eq!(ends.iter().copied().collect::<Vec<_>>(), [without, with]));
 }
 
 #[test]

@@ -96,13 +96,19 @@ const GENERATION_BITS: u32 = 28;
 
 /// The sending side of a thread; see the documentation of this module.
 pub(crate) struct Port {
-    // This field is dropped before the entries, because the card may write to their buffers until the queue pairs are
+    // This field is dropped before the table, because the card may write to their buffers until the queue pairs are
     // destroyed (F2).
     qps: Vec<Qp>,
     cq: Arc<Cq>,
+    table: Table,
+    completions: [sys::ibv_wc; BATCH],
+}
+
+/// The chains by number.
+#[derive(Default)]
+struct Table {
     entries: Vec<Entrance>,
     free: Vec<u32>,
-    completions: [sys::ibv_wc; BATCH],
 }
 
 impl Port {
@@ -110,8 +116,7 @@ impl Port {
         Self {
             qps,
             cq,
-            entries: Vec::new(),
-            free: Vec::new(),
+            table: Table::default(),
             completions: [sys::ibv_wc::default(); BATCH],
         }
     }
@@ -133,6 +138,57 @@ impl Port {
 
     /// Opens a new chain. Returns its number and generation.
     pub(crate) fn open(&mut self) -> Option<(u32, u32)> {
+        self.table.open()
+    }
+
+    /// Returns the requests of a chain that is not in flight.
+    pub(crate) fn list(&mut self, index: u32, generation: u32) -> Option<&mut WorkList> {
+        self.table.list(index, generation)
+    }
+
+    /// Frees the number and the buffers of a chain that is not in flight.
+    pub(crate) fn close(&mut self, index: u32) {
+        self.table.close(index);
+    }
+
+    /// Posts a complete chain. Its last request is signalled.
+    pub(crate) fn post(&mut self, index: u32, qp: usize) -> io::Result<()> {
+        let qp = self.qps.get(qp).ok_or(io::ErrorKind::NotFound)?;
+        let first = self.table.launch(index).ok_or(io::ErrorKind::InvalidInput)?;
+        // SAFETY: `launch` made a finite list over buffers that the table owns. No code can access them before `poll`
+        // has taken the completion of the last request (`list` refuses the access). If the port is dropped, the queue
+        // pair is destroyed before the buffers.
+        let posted = unsafe { qp.post(first) };
+        if posted.is_err() {
+            // The first requests of the list may be in flight without a signal, so the buffers of the chain are
+            // abandoned.
+            self.table.abandon(index);
+        }
+        posted
+    }
+
+    /// Gives up a chain in flight whose completion will not be awaited. The chain keeps its number and its buffers for
+    /// ever, because the card may still write to the buffers. If the completion arrives nevertheless, it is ignored.
+    pub(crate) fn abandon(&mut self, index: u32) {
+        self.table.abandon(index);
+    }
+
+    /// Takes completions, and passes those of chains in flight to `tell`. Returns the number of all completions that
+    /// were taken.
+    pub(crate) fn poll(&mut self, mut tell: impl FnMut(Landed)) -> io::Result<usize> {
+        let found = self.cq.poll(&mut self.completions)?;
+        for wc in &self.completions[..found] {
+            let status = wc.error().map(|(status, _)| status);
+            if let Some(landed) = self.table.land(wc.wr_id(), status) {
+                tell(landed);
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl Table {
+    fn open(&mut self) -> Option<(u32, u32)> {
         let index = match self.free.pop() {
             Some(index) => index,
             None => {
@@ -153,15 +209,13 @@ impl Port {
         Some((index, entry.generation))
     }
 
-    /// Returns the requests of a chain that is not in flight.
-    pub(crate) fn list(&mut self, index: u32, generation: u32) -> Option<&mut WorkList> {
+    fn list(&mut self, index: u32, generation: u32) -> Option<&mut WorkList> {
         let entry = self.entries.get_mut(index as usize)?;
         let still = matches!(entry.state, State::Building | State::Landed);
         (still && entry.generation == generation).then_some(&mut entry.list)
     }
 
-    /// Frees the number and the buffers of a chain that is not in flight.
-    pub(crate) fn close(&mut self, index: u32) {
+    fn close(&mut self, index: u32) {
         let Some(entry) = self.entries.get_mut(index as usize) else {
             return;
         };
@@ -175,40 +229,20 @@ impl Port {
         self.free.push(index);
     }
 
-    /// Posts a complete chain. Its last request is signalled.
-    pub(crate) fn post(&mut self, index: u32, qp: usize) -> io::Result<()> {
-        let entry = self
-            .entries
-            .get_mut(index as usize)
-            .ok_or(io::ErrorKind::NotFound)?;
-        let qp = self.qps.get(qp).ok_or(io::ErrorKind::NotFound)?;
+    /// Links the requests of a complete chain. From now on the chain is in flight. Returns the first work request, or
+    /// `None` if the chain cannot be posted.
+    fn launch(&mut self, index: u32) -> Option<&mut sys::ibv_send_wr> {
+        let entry = self.entries.get_mut(index as usize)?;
         if entry.state != State::Building {
-            return Err(io::ErrorKind::InvalidInput.into());
+            return None;
         }
-        let id = |number: usize| {
-            u64::from(index) << (64 - INDEX_BITS)
-                | u64::from(entry.generation) << (64 - INDEX_BITS - GENERATION_BITS)
-                | number as u64
-        };
-        let Some(first) = entry.list.link(id) else {
-            return Err(io::ErrorKind::InvalidInput.into());
-        };
+        let generation = entry.generation;
+        let first = entry.list.link(|number| work_id(index, generation, number))?;
         entry.state = State::Flying;
-        // SAFETY: `link` made a finite list over buffers that this entry owns. No code can access them before `poll`
-        // has taken the completion of the last request (`list` refuses the access). If the port is dropped, the queue
-        // pair is destroyed before the buffers.
-        let posted = unsafe { qp.post(first) };
-        if posted.is_err() {
-            // The first requests of the list may be in flight without a signal, so the buffers of the chain are
-            // abandoned.
-            entry.state = State::Lost;
-        }
-        posted
+        Some(first)
     }
 
-    /// Gives up a chain in flight whose completion will never arrive. The chain keeps its number and its buffers for
-    /// ever, because the card may still write to the buffers.
-    pub(crate) fn abandon(&mut self, index: u32) {
+    fn abandon(&mut self, index: u32) {
         if let Some(entry) = self.entries.get_mut(index as usize)
             && entry.state == State::Flying
         {
@@ -216,31 +250,30 @@ impl Port {
         }
     }
 
-    /// Takes completions, and passes those of chains in flight to `tell`. Returns the number of all completions that
-    /// were taken.
-    pub(crate) fn poll(&mut self, mut tell: impl FnMut(Landed)) -> io::Result<usize> {
-        let found = self.cq.poll(&mut self.completions)?;
-        for wc in &self.completions[..found] {
-            let id = wc.wr_id();
-            let index = (id >> (64 - INDEX_BITS)) as u32;
-            let generation =
-                (id >> (64 - INDEX_BITS - GENERATION_BITS)) as u32 & ((1 << GENERATION_BITS) - 1);
-            let number = (id & (CHAIN_MAX as u64 - 1)) as usize;
-            let Some(entry) = self.entries.get_mut(index as usize) else {
-                continue;
-            };
-            if entry.generation != generation || entry.state != State::Flying {
-                continue;
-            }
-            let over = number + 1 == entry.list.requests.len();
-            if over {
-                entry.state = State::Landed;
-            }
-            let fault = wc.error().map(|(status, _)| (number as u16, fault(status)));
-            tell(Landed { index, fault, over });
+    /// Records the completion of work request `id`, whose status is given if it is an error. Returns `None` if the
+    /// request belongs to no chain in flight.
+    fn land(&mut self, id: u64, error: Option<status::Type>) -> Option<Landed> {
+        let index = (id >> (64 - INDEX_BITS)) as u32;
+        let generation = (id >> (64 - INDEX_BITS - GENERATION_BITS)) as u32 & ((1 << GENERATION_BITS) - 1);
+        let number = (id & (CHAIN_MAX as u64 - 1)) as usize;
+        let entry = self.entries.get_mut(index as usize)?;
+        if entry.generation != generation || entry.state != State::Flying {
+            return None;
         }
-        Ok(found)
+        let over = number + 1 == entry.list.requests.len();
+        if over {
+            entry.state = State::Landed;
+        }
+        let fault = error.map(|status| (number as u16, fault(status)));
+        Some(Landed { index, fault, over })
     }
+}
+
+/// Returns the id of a work request.
+fn work_id(index: u32, generation: u32, number: usize) -> u64 {
+    u64::from(index) << (64 - INDEX_BITS)
+        | u64::from(generation) << (64 - INDEX_BITS - GENERATION_BITS)
+        | number as u64
 }
 
 fn fault(status: status::Type) -> Fault {
@@ -364,7 +397,89 @@ impl fmt::Debug for Port {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Port")
             .field("qps", &self.qps.len())
-            .field("chains", &(self.entries.len() - self.free.len()))
+            .field("chains", &(self.table.entries.len() - self.table.free.len()))
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Opens a chain of `count` empty WRITEs, and launches it. Returns its number and its generation.
+    fn launched(table: &mut Table, count: usize) -> (u32, u32) {
+        let (index, generation) = table.open().unwrap();
+        let list = table.list(index, generation).unwrap();
+        list.requests.resize_with(count, || {
+            Some(Request {
+                what: What::WriteInline(0..0),
+                address: 0,
+                key: 0,
+                fence: false,
+            })
+        });
+        assert!(table.launch(index).is_some());
+        (index, generation)
+    }
+
+    #[test]
+    fn the_completion_of_the_last_request_ends_a_chain() {
+        let mut table = Table::default();
+        let (index, generation) = launched(&mut table, 3);
+        assert!(
+            table.list(index, generation).is_none(),
+            "the card has the buffers"
+        );
+        let id = |number| work_id(index, generation, number);
+        let refused = table.land(id(0), Some(status::IBV_WC_REM_ACCESS_ERR));
+        let fault = Some((0, Fault::Refused));
+        assert_eq!(
+            refused,
+            Some(Landed {
+                index,
+                fault,
+                over: false
+            })
+        );
+        let last = table.land(id(2), Some(status::IBV_WC_WR_FLUSH_ERR));
+        let fault = Some((2, Fault::Unknown));
+        assert_eq!(
+            last,
+            Some(Landed {
+                index,
+                fault,
+                over: true
+            })
+        );
+        assert!(table.list(index, generation).is_some());
+    }
+
+    #[test]
+    fn a_late_completion_does_not_touch_a_later_chain() {
+        let mut table = Table::default();
+        let (index, first) = launched(&mut table, 1);
+        assert!(table.land(work_id(index, first, 0), None).is_some());
+        table.close(index);
+        let (again, second) = launched(&mut table, 1);
+        assert_eq!((again, second), (index, first + 1));
+        assert_eq!(table.land(work_id(index, first, 0), None), None);
+        assert!(table.list(index, second).is_none(), "it is still in flight");
+        assert!(table.land(work_id(index, second, 0), None).is_some());
+    }
+
+    #[test]
+    fn an_abandoned_chain_keeps_its_number_and_its_buffers() {
+        let mut table = Table::default();
+        let (index, generation) = launched(&mut table, 2);
+        table.abandon(index);
+        table.close(index);
+        let (other, _) = table.open().unwrap();
+        assert_ne!(other, index);
+        for number in 0..2 {
+            assert_eq!(table.land(work_id(index, generation, number), None), None);
+        }
+        table.close(index);
+        assert!(table.list(index, generation).is_none());
+        assert_eq!(table.entries[index as usize].list.requests.len(), 2);
     }
 }

@@ -95,6 +95,37 @@ fn requests_whose_completions_never_arrive_fail_at_a_reconnect() {
 }
 
 #[test]
+fn completions_after_a_flush_leave_the_queue_at_a_reconnect() {
+    let node = memory_node();
+    let world = Ib::builder(&[node.address()]).build().unwrap();
+    let thread = world.thread().unwrap();
+    let v = thread.connect(0).unwrap();
+    let at = RemotePtr::new(NodeId(0), 4096).unwrap();
+    let mut posted: Vec<_> = (0..40).map(|_| v.faa(at, 1)).collect();
+    for request in &mut posted {
+        assert_eq!(error_of(request, Waker::noop()), None, "it is in flight");
+    }
+    // The flush gives up like this if its time is over.
+    thread.inner.with(|state, due| state.abandon(0, due));
+    for request in &mut posted {
+        let error = error_of(request, Waker::noop()).expect("it has failed");
+        assert_eq!(error.kind, VerbErrorKind::ConnectionLost);
+    }
+    thread.reconnect(NodeId(0)).unwrap();
+    let mut state = thread.inner.state.borrow_mut();
+    let left = state
+        .port
+        .poll(|landed| panic!("{landed:?} is of no chain in flight"));
+    assert_eq!(left.unwrap(), 0);
+    drop(state);
+    let answers = thread.run((0..40).map(|_| v.faa(at, 0)));
+    assert!(
+        answers.iter().all(|found| found.is_ok_and(|found| found <= 40)),
+        "{answers:?}"
+    );
+}
+
+#[test]
 fn a_wrong_key_is_refused_at_once_and_a_new_queue_pair_repairs_it() {
     let nodes = [0, 1].map(|_| memory_node());
     let world = Ib::builder(&nodes.each_ref().map(MemoryNode::address))

@@ -297,10 +297,16 @@ fn capabilities_can_be_withdrawn() {
         assert_eq!(v.word(at(4096)).await, Ok(0), "nothing of the chain was sent");
         assert_eq!(masked_cas(&v, at(4096), m, 0, 4).await, Ok(0), "emulated");
         assert_eq!(v.word(at(4096)).await, Ok(3));
-        let chip = ChipPtr::new(NodeId(1), 0).expect("48 bits");
-        let error = v.word(chip).await.expect_err("no on-chip memory");
-        assert_eq!(error.kind, VerbErrorKind::Unsupported(ChipMemory));
+        dm_verbs::testing::check_refusals(&v).await;
     });
+}
+
+#[test]
+fn requests_that_cannot_be_carried_out_are_refused_as_in_every_world() {
+    for builder in [small(), small().delays(3), small().chip_bytes(0)] {
+        let (_, v) = client(builder);
+        block_on(dm_verbs::testing::check_refusals(&v));
+    }
 }
 
 /// Without the capability CAS→READ, some READs see the word as it was before the CAS. With the capability, or with a

@@ -22,10 +22,7 @@ pub(super) const UNABLE: Odd = Odd::FENCED.and(Odd::PARKED).and(Odd::CRASHED);
 pub(super) fn request_bytes(t: &Ticks, kind: Kind, len: u64) -> u64 {
     match kind {
         Kind::Write => len + t.packets(len) * t.header_write,
-        Kind::Read | Kind::Word => t.header_request,
-        // The operands travel in the extended header.
-        Kind::Cas | Kind::Faa => t.header_request + 16,
-        Kind::MaskedCas => t.header_request + 32,
+        _ => t.header_request + kind.costs().operand_bytes(),
     }
 }
 

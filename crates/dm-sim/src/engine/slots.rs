@@ -235,8 +235,8 @@ pub(super) fn check(caps: &Caps, entry: &Entry<'_>) -> Option<VerbErrorKind> {
     let len = entry.len as u64;
     if len > LONGEST as u64 || (len == 0 && entry.kind.answers()) {
         Some(VerbErrorKind::BadLength { len })
-    } else if entry.at.offset() + len > size {
-        Some(VerbErrorKind::OutOfBounds { size })
+    } else if entry.at.offset() + len > size || size == 0 {
+        Some(VerbErrorKind::beyond(entry.at.space(), size))
     } else if !matches!(entry.kind, Kind::Read | Kind::Write) && !entry.at.offset().is_multiple_of(8) {
         Some(VerbErrorKind::Misaligned)
     } else if entry.kind == Kind::MaskedCas && !caps.masked_atomics {

@@ -1,10 +1,14 @@
-//! Tests that a simulation allocates nothing per verb after its pools have grown.
+//! Tests that a simulation allocates nothing per verb, and nothing per dropped request to the control plane, after its
+//! pools have grown.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Waker};
 
 use dm_sim::{CostModel, Sim};
-use dm_verbs::{Env, Nanos, NodeId, RemotePtr, Verbs};
+use dm_verbs::{Control, ControlRequest, Env, Nanos, NodeId, RemotePtr, Verbs};
 
 std::thread_local! {
     /// Number of allocations of this thread. Other tests run on other threads, so a global counter would include
@@ -65,4 +69,22 @@ fn nothing_is_allocated_per_verb() {
         verbs > 10_000 && grown <= 8,
         "{grown} allocations in {verbs} verbs"
     );
+}
+
+#[test]
+fn a_dropped_request_to_the_control_plane_leaves_nothing_behind() {
+    let sim = Sim::builder(CostModel::cx5_ib()).build().unwrap();
+    sim.spawn(0, 0, |v| async move {
+        while v.now() < Nanos::from_millis(100) {
+            let mut call = pin!(v.call(ControlRequest::Join));
+            let sent = call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert!(sent.is_pending());
+            v.charge(Nanos::from_micros(20)).await;
+        }
+    });
+    sim.run_until(Nanos::from_millis(1));
+    let warm = ALLOCATIONS.with(Cell::get);
+    sim.run_until(Nanos::from_millis(99));
+    let grown = ALLOCATIONS.with(Cell::get) - warm;
+    assert_eq!(grown, 0, "allocations in 4,900 dropped requests");
 }

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use dm_sim::{Busy, CostModel, Demand, MixDemand, Resource, Side, Sim, Testbed, VerbKind};
-use dm_verbs::{Env, Nanos, NodeId, RemotePtr, Verbs};
+use dm_verbs::{Env, MaskedCas, Nanos, NodeId, RemotePtr, Verbs};
 
 /// Returns the Mops of a saturated run, its busiest resource, and the share of time for which it was busy. Half of the
 /// verbs are READs of `read` bytes, the others WRITEs of `write` bytes, spread over all memory nodes.
@@ -146,5 +146,56 @@ fn saturated_runs_come_near_the_bound_and_never_pass_it() {
             "{limit}: {mops} of {}",
             bound.mops
         );
+    }
+}
+
+#[test]
+fn the_bound_and_the_simulation_send_the_same_bytes() {
+    let bed = Testbed {
+        compute_nodes: 1,
+        memory_nodes: 1,
+        colocated: false,
+        threads: 1,
+    };
+    let word = RemotePtr::new(NodeId(0), 4096).unwrap();
+    for kind in [
+        VerbKind::Read,
+        VerbKind::Write,
+        VerbKind::Cas,
+        VerbKind::MaskedCas,
+        VerbKind::Faa,
+    ] {
+        let model = CostModel::cx6_roce();
+        let mix = MixDemand {
+            verbs: vec![Demand::new(kind, 8.0, 1.0)],
+            chains: 1.0,
+            cpu_ns: 0.0,
+        };
+        let bound = model.bound(&mix, &bed);
+        let of = |resource| bound.all.iter().find(|(r, _)| *r == resource).unwrap().1;
+        let bytes = |resource| (1e3 / of(resource) / model.link_ns_per_byte).round() as u64;
+        let (sent, received) = (
+            bytes(Resource::LinkOut(Side::Memory)),
+            bytes(Resource::LinkIn(Side::Memory)),
+        );
+        let sim = Sim::builder(model).build().unwrap();
+        sim.spawn(0, 0, move |v| async move {
+            let masked = MaskedCas {
+                compare: 0,
+                compare_mask: 1,
+                swap: 1,
+                swap_mask: 1,
+            };
+            match kind {
+                VerbKind::Read => drop(v.read(word, 8).await.unwrap()),
+                VerbKind::Write => v.write(word, &[1; 8]).await.unwrap(),
+                VerbKind::Cas => drop(v.cas(word, 0, 1).await.unwrap()),
+                VerbKind::MaskedCas => drop(v.chain(NodeId(0)).masked_cas(word, masked).await.unwrap()),
+                VerbKind::Faa => drop(v.faa(word, 1).await.unwrap()),
+            }
+        });
+        sim.run();
+        let card = sim.memory_nic(NodeId(0));
+        assert_eq!((card.bytes_out, card.bytes_in), (sent, received), "{kind:?}");
     }
 }

@@ -313,6 +313,21 @@ fn forbidden_requests_return_the_matching_error() {
 }
 
 #[test]
+fn requests_that_cannot_be_carried_out_are_refused_as_in_every_world() {
+    for chip_bytes in [0, 256 << 10] {
+        let mut model = CostModel::cx5_ib();
+        model.caps.chip_bytes = chip_bytes;
+        let sim = Sim::builder(model).memory_bytes(1 << 20).build().unwrap();
+        sim.spawn(
+            0,
+            0,
+            |v| async move { dm_verbs::testing::check_refusals(&v).await },
+        );
+        assert_eq!(sim.run(), RunEnd::Finished);
+    }
+}
+
+#[test]
 fn a_node_that_is_cut_off_answers_with_typed_errors() {
     let sim = bed().build().unwrap();
     sim.cut_off(N0, Nanos::from_micros(100));
