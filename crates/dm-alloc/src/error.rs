@@ -76,6 +76,8 @@ pub enum AllocError {
         /// Bytes of on-chip memory.
         has: u64,
     },
+    /// A new pool was to have lock tables without words ([`LockPlan::per_node`](crate::LockPlan::per_node) of 0).
+    NoLocks,
     /// A client began to create the pool and did not finish. It may have died.
     CreationStuck {
         /// Address of the state word.
@@ -183,6 +185,10 @@ impl fmt::Display for AllocError {
                     "the lock table takes {wanted} bytes of {node}'s on-chip memory, which has {has}"
                 )
             }
+            Self::NoLocks => f.write_str(
+                "a pool needs at least one lock per memory node, and 0 are requested: set the number of locks per \
+                 memory node to 1 or more",
+            ),
             Self::CreationStuck {
                 at,
                 creator,

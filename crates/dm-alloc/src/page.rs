@@ -103,11 +103,12 @@ fn table_word(table: Place) -> u64 {
 
 fn table_place(node: u16, word: u64) -> Option<Place> {
     let (space, offset) = ((word >> 56) as u8, word & !(0xFF << 56));
-    match space {
-        SPACE_HOST => RemotePtr::new(NodeId(node), offset).map(Place::from),
-        SPACE_CHIP => ChipPtr::new(NodeId(node), offset).map(Place::from),
-        _ => None,
-    }
+    let place: Place = match space {
+        SPACE_HOST => RemotePtr::new(NodeId(node), offset)?.into(),
+        SPACE_CHIP => ChipPtr::new(NodeId(node), offset)?.into(),
+        _ => return None,
+    };
+    offset.is_multiple_of(8).then_some(place)
 }
 
 /// Returns the page as its creator writes it, with state word and root zero.
@@ -161,6 +162,10 @@ pub(crate) fn decode(page: &[u8]) -> Result<Superblock, AllocError> {
     if u64::from_le_bytes(get(page, CHECKSUM_AT)) != checksum(page, usize::from(nodes)) {
         return corrupt(CHECKSUM_AT, "the checksum does not fit");
     }
+    let locks_per_node = u32::from_le_bytes(get(page, head + 16));
+    if locks_per_node == 0 {
+        return corrupt(head + 16, "lock tables without words");
+    }
     let mut lock_tables = Vec::with_capacity(usize::from(nodes));
     for node in 0..nodes {
         let word_at = TABLES_AT + 8 * usize::from(node);
@@ -177,7 +182,7 @@ pub(crate) fn decode(page: &[u8]) -> Result<Superblock, AllocError> {
     Ok(Superblock {
         root_word: at(ROOT_AT),
         lock_tables: lock_tables.into(),
-        locks_per_node: u32::from_le_bytes(get(page, head + 16)),
+        locks_per_node,
         kind: u32::from_le_bytes(get(page, head + 12)),
         members,
         descriptor: get(page, DESCRIPTOR_AT),
@@ -238,6 +243,23 @@ mod tests {
                 matches!(decode(&page), Err(AllocError::Corrupt { at: place, .. }) if place == at(84));
             assert!(named, "{count} memory nodes");
         }
+    }
+
+    /// The checksum of these pages is right, so only the values can show that they are no superblocks.
+    #[test]
+    fn impossible_lock_tables_are_refused() {
+        let corrupt_at = |sb: Superblock| match decode(&encode(&sb)) {
+            Err(AllocError::Corrupt { at: place, .. }) => place.offset(),
+            other => panic!("{other:?}"),
+        };
+        let no_words = Superblock {
+            locks_per_node: 0,
+            ..sample()
+        };
+        assert_eq!(corrupt_at(no_words), HEAD_AT + 16);
+        let mut unaligned = sample();
+        unaligned.lock_tables[1] = RemotePtr::new(NodeId(1), 0x2004).unwrap().into();
+        assert_eq!(corrupt_at(unaligned), 264);
     }
 
     #[test]

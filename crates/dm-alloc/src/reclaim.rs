@@ -62,9 +62,21 @@ pub(crate) struct Reclaim {
     period: AtomicU64,
     membership: Mutex<Membership>,
     limbo: Mutex<Limbo>,
-    abandoned: Mutex<Vec<(ClientId, Seat)>>,
+    abandoned: Mutex<Vec<Abandoned>>,
     /// An epoch, or 0. While operations run that began before this epoch, blocks that come back are forgotten.
     forgets: AtomicU64,
+}
+
+/// A seat with forgotten operations, which a client of this connection has left.
+struct Abandoned {
+    client: ClientId,
+    seat: Seat,
+}
+
+impl Fingerprint for Abandoned {
+    fn fingerprint(&self) -> u64 {
+        fingerprint_of(&(self.client, self.seat.fingerprint()))
+    }
 }
 
 impl fmt::Debug for Reclaim {
@@ -81,6 +93,7 @@ impl Fingerprint for Reclaim {
             self.epochs.fingerprint(),
             self.membership.fingerprint(),
             self.limbo.fingerprint(),
+            self.abandoned.fingerprint(),
             // Relaxed: fingerprints are taken between steps, while no client runs.
             self.forgets.load(Ordering::Relaxed),
         ))

@@ -41,7 +41,7 @@ impl LockHome {
 pub struct LockPlan {
     /// Memory for the lock tables.
     pub home: LockHome,
-    /// Lock words (8 bytes each) per memory node, at least 1.
+    /// Lock words (8 bytes each) per memory node. A pool cannot be created with 0 of them ([`AllocError::NoLocks`]).
     pub per_node: u32,
 }
 
@@ -110,10 +110,10 @@ pub struct Superblock {
     /// The word that holds the index's root pointer. It is on node 0, 8-byte aligned, alone in its line, and 0 at
     /// first.
     pub root_word: RemotePtr,
-    /// Start of each memory node's lock table, by node number. Each is on its own memory node, and zero when the
-    /// pool is created.
+    /// Start of each memory node's lock table, by node number. Each is on its own memory node, 8-byte aligned, and zero
+    /// when the pool is created.
     pub lock_tables: Box<[Place]>,
-    /// Lock words of 8 bytes in each table.
+    /// Lock words of 8 bytes in each table, at least 1.
     pub locks_per_node: u32,
     /// The area in which compute nodes announce their running operations; `None` if the pool reclaims nothing.
     pub members: Option<MemberArea>,
@@ -300,6 +300,9 @@ impl<'v, V: Verbs + Control> Creation<'v, V> {
         if nodes > most {
             return Err(AllocError::TooManyNodes { listed: nodes, most });
         }
+        if wanted.locks.per_node == 0 {
+            return Err(AllocError::NoLocks);
+        }
         let mut lock_tables = Vec::with_capacity(usize::from(nodes));
         for node in 0..nodes {
             lock_tables.push(place_table(v, NodeId(node), wanted.locks).await?);
@@ -350,7 +353,7 @@ async fn place_members<V: Verbs + Control>(v: &V, slots: u16) -> Result<Option<M
 }
 
 async fn place_table<V: Verbs + Control>(v: &V, node: NodeId, plan: LockPlan) -> Result<Place, AllocError> {
-    let wanted = 8 * u64::from(plan.per_node.max(1));
+    let wanted = 8 * u64::from(plan.per_node);
     let has = v.caps(node).chip_bytes;
     let on_chip = match plan.home {
         LockHome::Chip => true,

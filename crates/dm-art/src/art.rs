@@ -149,7 +149,7 @@ impl<K, L> Art<K, L> {
         &self.alloc
     }
 
-    /// Returns the address of the root node.
+    /// Returns the address of the root node. It never changes, because no client replaces the root.
     pub fn root(&self) -> RemotePtr {
         self.root
     }

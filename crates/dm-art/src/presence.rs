@@ -135,9 +135,10 @@ impl<K, L> Art<K, L> {
         }
     }
 
-    /// Drops the whole cache if the epoch has changed since the last turn, because the cached nodes may no longer
-    /// exist. A client calls this whenever it prepares its seat.
-    fn refresh(&self) {
+    /// Drops the whole cache if operations begin in another epoch than at the last turn, because the cached nodes may no
+    /// longer exist. A client calls this whenever it prepares its seat. Other work calls it at the beginning of its
+    /// operation, before it uses the cache.
+    pub(crate) fn refresh(&self) {
         let Some(epochs) = self.alloc.epochs() else { return };
         self.turning.with(|turning| {
             let epoch = epochs.epoch();
@@ -191,36 +192,18 @@ impl<K, L> Art<K, L> {
         collected
     }
 
-    /// Runs `work`, which belongs to no client, as an operation.
+    /// Runs `work`, which belongs to no client, as an operation of its own ([`Allocator::visit`]). The cache has dropped
+    /// the nodes that may no longer exist before `work` begins.
     pub(crate) async fn as_operation<V: Verbs + Control, T>(
         &self,
         v: &V,
         work: impl Future<Output = Result<T, IndexError>>,
     ) -> Result<T, IndexError> {
-        let Some(seat) = self.alloc.seat(v) else {
-            return work.await;
-        };
-        let done = self.in_seat(v, &seat, work).await;
-        self.alloc.vacate(v, seat);
-        done
-    }
-
-    async fn in_seat<V: Verbs + Control, T>(
-        &self,
-        v: &V,
-        seat: &Seat,
-        work: impl Future<Output = Result<T, IndexError>>,
-    ) -> Result<T, IndexError> {
-        let mut retry = v.retry(self.options.attempts);
-        loop {
-            self.alloc.prepare(v, seat).await?;
-            v.local(LocalStep::Section).await;
+        let refreshed = async {
             self.refresh();
-            if let Some(running) = seat.enter() {
-                return dm_index::end_operation(Some(running), work.await);
-            }
-            retry.again(RemotePtr::NULL, Why::Changing).await?;
-        }
+            work.await
+        };
+        self.alloc.visit(v, refreshed).await
     }
 }
 

@@ -2,6 +2,7 @@
 //! of each leaf.
 
 use core::mem::size_of;
+use std::collections::HashMap;
 
 use dm_cache::{IndexCache, NodeImage, Origin, Sketch};
 use dm_index::{
@@ -10,7 +11,7 @@ use dm_index::{
 };
 use dm_sync::atomic::{AtomicBool, Ordering};
 use dm_sync::{Fingerprint, Mutex, fingerprint_of, fingerprint_unordered};
-use dm_verbs::{Control, Event, LocalStep, RemotePtr, Verbs};
+use dm_verbs::{ClientId, Control, Event, LocalStep, RemotePtr, Verbs};
 
 use crate::art::ArtClient;
 use crate::shrink::Reading;
@@ -18,8 +19,6 @@ use crate::{Art, ArtOptions, SingleStore};
 
 /// Default of [`SeparatorOptions::run`].
 pub const DEFAULT_RUN: usize = 32;
-/// Maximum length of [`Separators::misled`]. If the list is full, its first entry is dropped.
-const MISLED_MAX: usize = 64;
 
 /// Estimated number of bytes that the cache needs for one more image besides the image's entries, for example for new
 /// slots.
@@ -81,8 +80,9 @@ pub struct Separators<K: KeyBytes, S> {
     sketch: Sketch<K>,
     /// Whether `sketch` is in use. If so, `cache` is empty.
     crowded: AtomicBool,
-    /// Entries (separator and address) that led a client to a wrong leaf, and that no client has read again since.
-    misled: Mutex<Vec<(K, RemotePtr)>>,
+    /// For each client that an entry has led to a wrong leaf, the separator and the address of the latest such entry,
+    /// until the client reads this entry again (D5).
+    misled: Mutex<HashMap<ClientId, (K, RemotePtr)>>,
     /// Separators whose installation failed or was dropped midway.
     owed: Mutex<Vec<(K, RemotePtr)>>,
     options: SeparatorOptions,
@@ -134,7 +134,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
             cache,
             sketch,
             crowded: AtomicBool::new(false),
-            misled: Mutex::new(Vec::new()),
+            misled: Mutex::new(HashMap::new()),
             owed: Mutex::new(Vec::new()),
             options,
         })
@@ -224,12 +224,15 @@ impl<K: KeyBytes, S> Separators<K, S> {
         &self.art
     }
 
-    /// Returns whether this entry is in the list of entries that led a client to a wrong leaf. Removes it from the
-    /// list, because the caller handles it now.
-    fn was_misled(&self, low: K, leaf: RemotePtr) -> bool {
+    /// Returns whether this entry is the one that last led this client to a wrong leaf. Forgets it, because the caller
+    /// removes the entry now.
+    fn was_misled(&self, client: ClientId, low: K, leaf: RemotePtr) -> bool {
         self.misled.with(|all| {
-            let found = all.iter().position(|entry| *entry == (low, leaf));
-            found.map(|i| all.swap_remove(i)).is_some()
+            let wrong = all.get(&client) == Some(&(low, leaf));
+            if wrong {
+                all.remove(&client);
+            }
+            wrong
         })
     }
 
@@ -284,7 +287,7 @@ impl<K: KeyBytes, S> Separators<K, S> {
     }
 
     /// Returns the separator and the leaf's address of the last entry that `bound` admits for `key`, or `None` if there
-    /// is none. Entries that are known to be wrong are removed on the way.
+    /// is none. If this is the entry that last led this client to a wrong leaf, removes it and takes the next lower one.
     pub(crate) async fn read<V: Verbs + Control>(
         &self,
         client: &ArtClient<'_, V, K, S>,
@@ -299,10 +302,10 @@ impl<K: KeyBytes, S> Separators<K, S> {
             let Some(low) = client.floor(key, bound, &mut value).await? else {
                 return Ok(None);
             };
-            let leaf = address(&value);
+            let (leaf, id) = (address(&value), client.verbs().client());
             client.verbs().local(LocalStep::Section).await;
             //= docs/protocol/dolphin.md D5
-            if low == K::MIN || self.options.credulous() || !self.was_misled(low, leaf) {
+            if low == K::MIN || self.options.credulous() || !self.was_misled(id, low, leaf) {
                 return Ok(Some((low, leaf)));
             }
             self.strike(client, &low, leaf).await?;
@@ -480,16 +483,7 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
         if let SeparatorProof::Read(low, leaf) = proof {
             // The cached copy of a wrong entry is wrong too.
             self.doubt(&low, leaf);
-            self.misled.with(|all| {
-                if all.contains(&(low, leaf)) {
-                    return;
-                }
-                // The list is limited, because entries that no operation reads again would stay in it for ever.
-                if all.len() == MISLED_MAX {
-                    all.remove(0);
-                }
-                all.push((low, leaf));
-            });
+            self.misled.with(|all| all.insert(v.client(), (low, leaf)));
         }
     }
 
@@ -546,8 +540,11 @@ impl<V: Verbs + Control, K: KeyBytes, S: SingleStore<V, K>> Inner<V, K> for Sepa
 
 impl<K: KeyBytes, S> Fingerprint for Separators<K, S> {
     fn fingerprint(&self) -> u64 {
-        let lists = [&self.misled, &self.owed];
-        let lists = lists.map(|list| list.with(|all| fingerprint_unordered(all.iter().copied())));
+        let misled = |all: &mut HashMap<ClientId, (K, RemotePtr)>| {
+            fingerprint_unordered(all.iter().map(|(client, entry)| (*client, *entry)))
+        };
+        let owed = |all: &mut Vec<(K, RemotePtr)>| fingerprint_unordered(all.iter().copied());
+        let lists = (self.misled.with(misled), self.owed.with(owed));
         let known = (
             self.cache.fingerprint(),
             self.sketch.fingerprint(),

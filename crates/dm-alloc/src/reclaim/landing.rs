@@ -5,7 +5,7 @@ use dm_sync::Mutex;
 use dm_sync::epoch::{Epochs, Seat};
 use dm_verbs::{ClientId, LocalStep, NodeId, RemotePtr, VerbErrorKind, Verbs};
 
-use super::Reclaim;
+use super::{Abandoned, Reclaim};
 use crate::pool::{NodePool, Orphan, Trip};
 use crate::{AllocError, Allocator};
 
@@ -66,7 +66,8 @@ impl Allocator {
     pub fn vacate<V: Verbs>(&self, v: &V, seat: Seat) {
         //= docs/protocol/reclaim.md R2a
         if let Some(reclaim) = self.reclaim.as_ref().filter(|_| seat.has_forgotten()) {
-            reclaim.abandoned.with(|all| all.push((v.client(), seat)));
+            let client = v.client();
+            reclaim.abandoned.with(|all| all.push(Abandoned { client, seat }));
             return;
         }
         drop(seat);
@@ -77,15 +78,18 @@ impl Allocator {
 impl Reclaim {
     fn abandoned_of(&self, client: ClientId) -> Option<Seat> {
         self.abandoned.with(|all| {
-            let of_this = all.iter().position(|(of, _)| *of == client);
-            of_this.map(|i| all.swap_remove(i).1)
+            let of_this = all.iter().position(|left| left.client == client);
+            of_this.map(|i| all.swap_remove(i).seat)
         })
     }
 
     /// Returns whether this seat, or a seat that earlier clients of this connection have left, has forgotten
     /// operations. Returns `false` while `seat` runs an operation. Call it in a section.
     pub(super) fn has_forgotten(&self, client: ClientId, seat: &Seat) -> bool {
-        let left = || self.abandoned.with(|all| all.iter().any(|(of, _)| *of == client));
+        let left = || {
+            self.abandoned
+                .with(|all| all.iter().any(|left| left.client == client))
+        };
         !seat.is_running() && (seat.has_forgotten() || left())
     }
 

@@ -3,6 +3,7 @@
 
 use dm_alloc::{AllocError, Allocator, Class, Descriptor, ReclaimFlaws, ReclaimOptions, Superblock};
 use dm_loopback::{Endpoint, Loopback, Trouble, block_on};
+use dm_sync::Fingerprint;
 use dm_sync::epoch::Seat;
 use dm_verbs::{Control, ControlRequest, Env, Nanos, NodeId, RemotePtr, Verbs};
 
@@ -154,6 +155,42 @@ fn the_next_client_of_the_connection_ends_it() {
         assert!(pool.frees(v, &next) && !next.has_forgotten());
         assert!(!pool.seat(v).has_forgotten(), "nothing is left behind");
     }
+}
+
+/// The explorer must tell states apart that differ only in the seats that clients have left, or in who left them: the
+/// next client of that connection takes the seat over.
+#[test]
+fn a_seat_that_was_left_is_a_part_of_the_state() {
+    let left_by = |there: usize, operations: u32| {
+        let pool = Pool::new(ReclaimOptions {
+            operations,
+            ..OPTIONS
+        });
+        let connections = [pool.world.connect(0).unwrap(), pool.world.connect(0).unwrap()];
+        let seats = connections.each_ref().map(|v| pool.seat(v));
+        for (v, seat) in connections.iter().zip(&seats) {
+            pool.fails(v, seat);
+        }
+        let before = pool.a.fingerprint();
+        let [first, second] = seats;
+        let (left, kept) = if there == 0 {
+            (first, second)
+        } else {
+            (second, first)
+        };
+        pool.a.vacate(&connections[there], left);
+        let after = pool.a.fingerprint();
+        assert_ne!(after, before);
+        let again = pool.seat(&connections[there]);
+        assert!(again.has_forgotten());
+        assert_eq!(pool.a.fingerprint(), before);
+        drop((again, kept));
+        after
+    };
+    assert_ne!(left_by(0, 8), left_by(1, 8));
+    assert_eq!(left_by(0, 8), left_by(0, 8));
+    // The seats allow different numbers of further operations.
+    assert_ne!(left_by(0, 8), left_by(0, 9));
 }
 
 #[test]

@@ -109,6 +109,22 @@ fn too_little_chip_is_refused_and_leaves_the_pool_uncreated() {
 }
 
 #[test]
+fn a_pool_without_locks_is_refused_and_stays_uncreated() {
+    let world = world();
+    let client = world.connect(0).unwrap();
+    let create = |home, n| block_on(Superblock::create_or_open(&client, &descriptor(home, n)));
+    for home in [LockHome::Chip, LockHome::ChipIfAny, LockHome::Host] {
+        assert_eq!(create(home, 0), Err(AllocError::NoLocks));
+    }
+    assert!(
+        create(LockHome::Host, 1).unwrap().created,
+        "the failures set the state back"
+    );
+    // A client that opens a pool uses the locks that the pool has.
+    assert_eq!(create(LockHome::Host, 0).unwrap().locks_per_node, 1);
+}
+
+#[test]
 fn another_endpoint_reopens_and_mismatches_are_named() {
     let world = world();
     let client = world.connect(0).unwrap();

@@ -1,7 +1,7 @@
 //! Tests that the memory of removed leaves and of replaced nodes is reused, but not too early.
 
 use dm_alloc::{AllocStats, CensusStep, ReclaimOptions};
-use dm_art::{ArtOptions, SeparatorOptions, Separators};
+use dm_art::{ArtOptions, Compression, SeparatorOptions, Separators};
 use dm_cache::IndexCache;
 use dm_index::{Applied, Exchange, Inner, Key8, KeyN, RangeIndex, Split, Survey};
 use dm_loopback::{Endpoint, Loopback, block_on};
@@ -428,6 +428,50 @@ fn a_compute_node_that_joins_again_does_not_use_its_old_cache() {
     let mut value = Vec::new();
     assert_eq!(found(&mut value), Ok(true));
     assert_eq!(value, b"is there");
+}
+
+/// A survey in a tree that skips key bytes reads a leaf below each node, to which the cache may lead. It does not use the
+/// cache of an earlier membership, whose leaves may be those of other keys by now.
+#[test]
+fn a_survey_of_a_compute_node_that_joins_again_does_not_use_its_old_cache() {
+    let pool = pool(1);
+    let base = Setup::reclaiming();
+    let art = ArtOptions {
+        compression: Compression::OPTIMISTIC,
+        ..base.art
+    };
+    let setup = Setup { art, ..base };
+    let (connections, trees) = open(&pool, setup, 2);
+    let there = trees[1].client(&connections[1]);
+    let insert = |n: u64| assert_eq!(block_on(there.insert(&Key8(n), &[1; 8])), Ok(Applied::Inserted));
+    let node = || node_below(&connections[1], &trees[1], &setup.art.types, 1).0;
+    // Two keys that share seven bytes, below a node that skips six of them.
+    let [before, after] = [0x0107, 0x0109].map(|prefix: u64| [1, 2].map(|n| prefix << 48 | n));
+    before.into_iter().for_each(insert);
+    let old = node();
+    // The compute node caches the node. This was its only client, so the compute node leaves the pool.
+    let found = block_on(
+        trees[0]
+            .client(&connections[0])
+            .get(&Key8(before[0]), &mut Vec::new()),
+    );
+    assert_eq!(found, Ok(true));
+    for n in before {
+        assert_eq!(block_on(there.remove(&Key8(n))), Ok(Applied::Removed));
+    }
+    assert_eq!(block_on(there.remove(&Key8(0))), Ok(Applied::Absent));
+    for _ in 0..6 {
+        block_on(trees[1].collect(&connections[1])).unwrap();
+    }
+    // The leaves' blocks are reused for other keys, and the node's block for another node at the same key byte.
+    [2 << 56, 3 << 56].into_iter().for_each(insert);
+    after.into_iter().for_each(insert);
+    assert_eq!(node(), old);
+    let (v, tree) = (&connections[0], &trees[0]);
+    let mut survey = Survey::new(false, None);
+    let walk = tree.survey(v, &mut survey, |_, _, _, _, _| {});
+    block_on(tree.alloc().visit(v, walk)).unwrap();
+    assert_eq!(survey.faults, []);
 }
 
 /// An operation runs a round when one is due. An operation that runs inside another one does not.

@@ -259,30 +259,39 @@ fn stale_hints_are_dropped_and_misleading_entries_are_removed() {
     assert_eq!(found(&cold, &w, 75), Some(7));
 }
 
-/// Separators list only the latest 64 entries that misled a client.
+/// Each client removes the entry that misled it, although many other clients of its compute node are misled meanwhile.
 #[test]
-fn only_the_latest_misleading_entries_are_listed() {
-    let world = World::filled(LARGE, plain(), 80);
-    let (entries, v) = (&world.entries, &world.v);
-    let proofs: Vec<_> = (2..=66)
-        .map(|n| find(entries, v, n * 10).unwrap().proof)
-        .collect();
-    for proof in &proofs {
-        entries.invalidate(v, *proof);
+fn every_client_removes_the_entry_that_misled_it() {
+    let world = World::filled(LARGE, plain(), 102);
+    let entries = &world.entries;
+    let clients: Vec<_> = (2..=101).map(|n| (n, world.pool.connect(0).unwrap())).collect();
+    for (n, v) in &clients {
+        entries.invalidate(v, find(entries, v, n * 10).unwrap().proof);
     }
-    assert_eq!(
-        found(entries, v, 25),
-        Some(2),
-        "the oldest of 65 entries is no longer listed"
-    );
-    for n in (3..=66).rev() {
+    for (n, v) in &clients {
         assert_eq!(
             found(entries, v, n * 10 + 5),
-            Some(2),
-            "the entries from 3 to {n} are removed"
+            Some(1),
+            "the entries from 2 to {n} are removed"
         );
     }
-    assert_eq!(found(entries, v, 675), Some(67));
+    assert_eq!(found(entries, &world.v, 1_025), Some(102));
+}
+
+/// A client remembers only the latest entry that misled it. If it has not read an earlier one again, that entry stays
+/// until it misleads a client once more.
+#[test]
+fn a_client_remembers_one_misleading_entry() {
+    let world = World::filled(LARGE, plain(), 4);
+    let (entries, v) = (&world.entries, &world.v);
+    let proofs = [25, 35].map(|key| find(entries, v, key).unwrap().proof);
+    for proof in proofs {
+        entries.invalidate(v, proof);
+    }
+    assert_eq!(found(entries, v, 25), Some(2), "it is followed again");
+    assert_eq!(found(entries, v, 35), Some(2), "the later one is removed");
+    entries.invalidate(v, proofs[0]);
+    assert_eq!(found(entries, v, 25), Some(1));
 }
 
 /// If the cache has too little room for all separators, it stores all of them approximately.

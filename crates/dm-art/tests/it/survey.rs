@@ -1,6 +1,6 @@
 //! Tests of surveys of a tree: their counts, and the faults that they find.
 
-use dm_art::{Single, SingleStore};
+use dm_art::{ArtOptions, Compression, Single, SingleStore};
 use dm_index::{Condition, Flaw, Key8, RangeIndex, Survey};
 use dm_layout::{NodeTypes, RADIX_HEAD_BYTES, RadixNode, RadixSlot, SingleLeaf, SlotWord};
 use dm_lock::{DOUBT, LockWord};
@@ -39,17 +39,27 @@ type Keys = Vec<(RemotePtr, u64, Vec<u8>)>;
 
 impl World {
     fn new() -> Self {
+        Self::with(Compression::PESSIMISTIC, PATHS)
+    }
+
+    fn with(compression: Compression, keys: [u64; 3]) -> Self {
         let pool = pool(1);
         let v = pool.connect(0).unwrap();
-        let setup = Setup::small();
+        let base = Setup::small();
+        let art = ArtOptions {
+            compression,
+            ..base.art
+        };
+        let setup = Setup { art, ..base };
         let tree = setup.open::<Key8>(&v);
-        for (key, value) in PATHS.iter().zip(1..) {
+        for (key, value) in keys.iter().zip(1..) {
             block_on(tree.client(&v).insert(&Key8(*key), &[value; 8])).unwrap();
         }
         Self {
+            // A compute node whose cache is empty.
+            tree: setup.open(&v),
             pool,
             v,
-            tree,
             types: setup.art.types,
         }
     }
@@ -228,6 +238,73 @@ fn a_survey_finds_faults_and_goes_on_behind_them() {
     let mut survey = Survey::new(false, None);
     let failed = world.tree.survey(&world.v, &mut survey, |_, _, _, _, _| {});
     assert!(block_on(failed).is_err());
+}
+
+/// In a tree that skips key bytes, the first leaf below a node shows the bytes that the node skips. If this leaf cannot be
+/// read, the survey still finds the leaves beside it, and no fault in them.
+#[test]
+fn skipped_bytes_that_no_leaf_shows_are_not_compared() {
+    // The root has a node that skips two bytes. Below it are a leaf, and a node with two leaves that skips three bytes.
+    let keys = [
+        0x0101_0101_0101_0101,
+        0x0101_0101_0101_0102,
+        0x0101_0102_0000_0000,
+    ];
+    let world = World::with(Compression::OPTIMISTIC, keys);
+    let [upper] = world.children(world.tree.root(), world.types.largest())[..] else {
+        panic!("the root has one child");
+    };
+    let [lower, _] = world.children(upper.child(), node_type(upper))[..] else {
+        panic!("the node has two children");
+    };
+    let below = world.children(lower.child(), node_type(lower));
+    let sound = || assert_eq!(world.survey(false).0.faults, []);
+    sound();
+    let corrupted = |at: RemotePtr, bytes: u64, keys: &[u64]| {
+        let before = block_on(world.v.read(at, bytes as u32)).unwrap().to_vec();
+        block_on(world.v.write(at, &vec![0xff; bytes as usize])).unwrap();
+        world.finds(at, |flaw| matches!(flaw, Flaw::Corrupt(_)), keys);
+        block_on(world.v.write(at, &before)).unwrap();
+        sound();
+    };
+    corrupted(below[0].child(), leaf_bytes(), &keys[1..]);
+    corrupted(
+        lower.child(),
+        world.types.bytes(node_type(lower)) as u64,
+        &keys[2..],
+    );
+    let nowhere = RemotePtr::new(NodeId(0), 1 << 40).unwrap();
+    let moved = SlotWord::inner(lower.word.partial(), nowhere.raw(), node_type(lower)).unwrap();
+    world.put(lower.at, moved.raw());
+    world.finds(nowhere, |flaw| flaw == Flaw::Nowhere, &keys[2..]);
+    world.put(lower.at, lower.word.raw());
+    // A client has removed both leaves of the lower node, and has not renewed the node.
+    for slot in &below {
+        world.put(slot.at, SlotWord::removed(slot.word.partial(), 1).raw());
+    }
+    let (survey, found) = world.survey(false);
+    assert_eq!((survey.faults, found.len(), found[0].1), (vec![], 1, keys[2]));
+    // The key bytes of slots are always compared.
+    let RadixSlot::Leaf { lines, .. } = below[1].word.decode().unwrap() else {
+        panic!("{below:?}");
+    };
+    let other = SlotWord::leaf(below[0].word.partial(), below[1].word.pointer(), lines).unwrap();
+    world.put(below[0].at, other.raw());
+    world.finds(below[1].child(), |flaw| flaw == Flaw::Path, &keys[2..]);
+}
+
+/// No client renews the root, so a frozen slot in it is damage. A survey that mends reports it and goes on.
+#[test]
+fn a_frozen_root_is_a_fault() {
+    let world = World::new();
+    let (node, ..) = world.slots();
+    world.put(node.at, node.word.frozen().raw());
+    let (survey, keys) = world.survey(true);
+    let found: Vec<_> = survey.faults.iter().map(|(finding, _)| *finding).collect();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].at, Place::from(world.tree.root()));
+    assert_eq!(found[0].flaw, Flaw::Unfinished(Condition::Frozen));
+    assert_eq!((keys.len(), survey.mended), (3, 0));
 }
 
 /// A survey finds a renewal that was begun and not finished. A survey that mends finishes it.
