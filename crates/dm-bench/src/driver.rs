@@ -19,6 +19,7 @@ type MakeOptions<I> = dyn Fn(&Setting) -> Result<<I as BenchIndex>::Options, Str
 pub struct Driver<I: BenchIndex> {
     options: Box<MakeOptions<I>>,
     pub(crate) entry_bytes: Box<dyn Fn(&Setting) -> u64 + Send + Sync>,
+    block_bytes: Box<dyn Fn(&Setting) -> u64 + Send + Sync>,
 }
 
 impl<I: BenchIndex> fmt::Debug for Driver<I> {
@@ -40,6 +41,7 @@ impl<I: BenchIndex> Driver<I> {
         Self {
             options: Box::new(options),
             entry_bytes: Box::new(|at| (at.key_bytes + at.value_bytes + 8) as u64 * 4),
+            block_bytes: Box::new(|_| 0),
         }
     }
 
@@ -48,6 +50,14 @@ impl<I: BenchIndex> Driver<I> {
     #[must_use]
     pub fn entry_bytes(mut self, bytes: impl Fn(&Setting) -> u64 + Send + Sync + 'static) -> Self {
         self.entry_bytes = Box::new(bytes);
+        self
+    }
+
+    /// Sets a function that returns the size of the block that each item has outside of the leaves. By default, items
+    /// have no blocks, and the size is 0.
+    #[must_use]
+    pub fn block_bytes(mut self, bytes: impl Fn(&Setting) -> u64 + Send + Sync + 'static) -> Self {
+        self.block_bytes = Box::new(bytes);
         self
     }
 
@@ -70,6 +80,8 @@ pub(crate) trait Drive: fmt::Debug + Send + Sync {
     fn key_bytes(&self) -> usize;
     /// Returns the size of a memory node in bytes.
     fn memory_bytes(&self, setting: &Setting) -> u64;
+    /// Returns the size of the block that each item has outside of the leaves, or 0.
+    fn block_bytes(&self, setting: &Setting) -> u64;
     fn measure(&self, point: &Point, progress: &ProgressBar) -> Result<Measured, RunError>;
     /// Loads the index on a simulated testbed.
     fn ready(&self, setting: &Setting) -> Result<Box<dyn Ready>, RunError>;
@@ -110,6 +122,10 @@ impl<I: BenchIndex> Drive for Driver<I> {
 
     fn memory_bytes(&self, setting: &Setting) -> u64 {
         Self::memory_bytes(self, setting)
+    }
+
+    fn block_bytes(&self, setting: &Setting) -> u64 {
+        (self.block_bytes)(setting)
     }
 
     fn measure(&self, point: &Point, progress: &ProgressBar) -> Result<Measured, RunError> {

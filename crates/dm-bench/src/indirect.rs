@@ -52,12 +52,14 @@ where
                 value_bytes,
             })
         });
-        driver.entry_bytes(|at| {
-            let block = (BLOCK_HEADER + at.key_bytes + at.value_bytes).next_multiple_of(LINE);
-            let in_leaf = at.key_bytes + dm_indirect::REFERENCE_BYTES + 8;
-            // The blocks of replaced values stay for a while.
-            (2 * block + 4 * in_leaf) as u64
-        })
+        let block = |at: &Setting| (BLOCK_HEADER + at.key_bytes + at.value_bytes).next_multiple_of(LINE);
+        driver
+            .block_bytes(move |at| block(at) as u64)
+            .entry_bytes(move |at| {
+                let in_leaf = at.key_bytes + dm_indirect::REFERENCE_BYTES + 8;
+                // The blocks of replaced values stay for a while.
+                (2 * block(at) + 4 * in_leaf) as u64
+            })
     }
 
     fn over(handle: Handle<P>, options: &IndirectOptions<P::Options>) -> Self {

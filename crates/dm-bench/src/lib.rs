@@ -49,7 +49,7 @@ pub use job::{
     Events, INTERRUPTED, Interrupted, LATEST, Output, Place, Runs, check, perform, replot, run_all,
 };
 pub use key::BenchKey;
-pub use measured::{Busiest, Measured, NicShares, Steady, WriteCosts};
+pub use measured::{Busiest, Counted, Measured, NicShares, Steady, WriteCosts};
 pub use origin::Origin;
 pub use refusal::{Needs, Refusal};
 pub use registry::{IndexEntry, Point, Registry, Titles, UnknownIndex, VariantEntry};

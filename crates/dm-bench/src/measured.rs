@@ -20,6 +20,8 @@ pub struct Measured {
     pub latency: Histogram<u64>,
     /// Sums over all clients.
     pub counters: Counters,
+    /// The operations after the warm-up.
+    pub counted: Counted,
     /// The number of operations that were made, counted or not, divided by the operations of the trace; 0 without a
     /// trace.
     pub trace_passes: f64,
@@ -50,6 +52,17 @@ pub struct Measured {
     pub nic: NicShares,
     /// The promises of the device and the assumptions of the user, for real queue pairs.
     pub promises: Option<String>,
+}
+
+/// The operations after the warm-up, and their costs.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Counted {
+    /// The number of operations.
+    pub ops: u64,
+    /// The number of gets among them.
+    pub gets: u64,
+    /// The sum of their costs. Verbs between operations are not included.
+    pub counters: Counters,
 }
 
 /// The resource of a simulated testbed that was busy for the longest time, while operations were counted.
@@ -97,4 +110,6 @@ pub struct WriteCosts {
     pub count: u64,
     /// Write operations that split a node.
     pub splits: u64,
+    /// Locks that these operations got by a handover.
+    pub handovers: u64,
 }

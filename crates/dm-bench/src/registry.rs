@@ -475,6 +475,11 @@ impl Point {
         }
     }
 
+    /// Returns the size of the block that each item has outside of the leaves, or 0 if items have no blocks.
+    pub fn block_bytes(&self) -> u64 {
+        self.driver.block_bytes(&self.setting)
+    }
+
     /// Measures the round trips of a get, an update and an insert on a simulated RNIC that promises `caps`, with one
     /// client and no contention.
     ///

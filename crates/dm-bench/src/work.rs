@@ -14,6 +14,7 @@ use crate::{BenchKey, Faults, Setting, Slice};
 impl WriteCosts {
     fn note(&mut self, cost: Counters) {
         self.count += 1;
+        self.handovers += cost.handovers;
         record(&mut self.round_trips, cost.round_trips);
         if cost.splits > 0 {
             self.splits += 1;
@@ -53,8 +54,9 @@ pub(crate) struct Tally {
     pub(crate) warm_until: u64,
     /// Operations that end after this time are not counted.
     pub(crate) count_until: u64,
-    /// The operations that were counted, and their cost.
+    /// The operations that were counted, the gets among them, and their cost.
     pub(crate) counted: u64,
+    pub(crate) gets: u64,
     pub(crate) cost: Counters,
     /// Whether a client had no operations left before the end of the measured time.
     pub(crate) exhausted: bool,
@@ -82,6 +84,7 @@ impl Tally {
             warm_until: 0,
             count_until: u64::MAX,
             counted: 0,
+            gets: 0,
             cost: Counters::default(),
             exhausted: false,
             tolerates: false,
@@ -94,6 +97,7 @@ impl Tally {
                 bytes: histogram(),
                 count: 0,
                 splits: 0,
+                handovers: 0,
             },
         }
     }
@@ -160,6 +164,7 @@ impl Tally {
             slice.ops += 1;
         }
         self.counted += 1;
+        self.gets += u64::from(kind == OpKind::Get);
         self.cost += cost;
         record(&mut self.latency, ended - began);
         if !matches!(kind, OpKind::Get | OpKind::Scan) {
@@ -192,8 +197,10 @@ impl Tally {
         }
         into.count += other.writes.count;
         into.splits += other.writes.splits;
+        into.handovers += other.writes.handovers;
         self.ops += other.ops;
         self.counted += other.counted;
+        self.gets += other.gets;
         self.cost += other.cost;
         self.exhausted |= other.exhausted;
         self.wrong += other.wrong;
@@ -331,5 +338,36 @@ impl<'a, E: Env, K: BenchKey, I: RangeIndex<Key = K>> Worker<'a, E, I> {
             last = Some(key);
         }
         right
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The handovers of writes after the warm-up count, and no others.
+    #[test]
+    fn handovers_of_counted_writes_are_counted() {
+        let mut tally = Tally::new(1);
+        for (kind, handovers) in [
+            (OpKind::Update, 16),
+            (OpKind::Update, 1),
+            (OpKind::Get, 8),
+            (OpKind::Insert, 2),
+            (OpKind::ReadModifyWrite, 0),
+        ] {
+            let cost = Counters {
+                handovers,
+                ..Counters::default()
+            };
+            tally.note(kind, 0, 1, cost);
+        }
+        assert_eq!((tally.writes.count, tally.writes.handovers), (3, 3));
+        assert_eq!((tally.counted, tally.gets, tally.cost.handovers), (4, 1, 11));
+        let mut sum = Tally::new(0);
+        sum.add(&tally);
+        sum.add(&tally);
+        assert_eq!((sum.writes.count, sum.writes.handovers), (6, 6));
+        assert_eq!((sum.counted, sum.gets, sum.cost.handovers), (8, 2, 22));
     }
 }

@@ -2,6 +2,8 @@
 
 use crate::{Compression, NodeTypes, Options, PrefixIndex, Smart};
 use dm_bench::{BenchKey, Driver, IndexEntry, OpKind, Rdwc, Setting, VariantEntry};
+#[cfg(feature = "study")]
+use dm_combine::RdwcFlaws;
 use dm_index::{Key8, KeyN};
 
 const NODE_TYPES: &str = "node-types";
@@ -17,6 +19,9 @@ struct Techniques {
     lock_free: bool,
     in_place: bool,
     rear_lock: bool,
+    /// Whether a leaf's unlock is in the chain of its WRITE. The paper's rear lock brings this (§5.3.1): before that
+    /// step, the release takes a round trip of its own.
+    combine: bool,
     rdwc: Rdwc,
     lock_and_read: bool,
     types: NodeTypes,
@@ -30,6 +35,7 @@ impl Techniques {
         lock_free: false,
         in_place: false,
         rear_lock: false,
+        combine: false,
         rdwc: Rdwc::OFF,
         lock_and_read: false,
         types: NodeTypes::SHIPPED,
@@ -72,6 +78,7 @@ impl Techniques {
     };
     const REAR_LOCK: Self = Self {
         rear_lock: true,
+        combine: true,
         ..Self::IN_PLACE
     };
     const READ_DELEGATION: Self = Self {
@@ -84,6 +91,18 @@ impl Techniques {
     const PAPER: Self = Self {
         rdwc: Rdwc::ON,
         ..Self::REAR_LOCK
+    };
+    /// SMART with read delegation as published, which may answer with an outdated value (T-R3).
+    #[cfg(feature = "study")]
+    const PUBLISHED_DELEGATION: Self = Self {
+        rdwc: Rdwc {
+            flaws: RdwcFlaws {
+                joins_earlier_read: true,
+                ..RdwcFlaws::NONE
+            },
+            ..Rdwc::ON
+        },
+        ..Self::PAPER
     };
     /// SMART with ART's node sizes, and with a cache that is indexed by hashes.
     const HASH_CACHE: Self = Self {
@@ -120,6 +139,7 @@ impl Techniques {
         options.cache_bytes = at.cache_bytes;
         options.cache_index = self.cache_index;
         options.rdwc = at.sharing_or(self.rdwc);
+        options.combine = self.combine;
         options.lock_and_read = at.lock_and_read_or(self.lock_and_read);
         options.cpu = at.cpu();
         Ok(options)
@@ -138,10 +158,8 @@ pub fn entry() -> IndexEntry {
     let art =
         "ART: inner nodes under locks in tables (HOCL, ROWEX), out-of-place leaves, no RDWC (Figs. 14 to 18)";
     let lock_free = "ART with lock-free inner nodes (Fig. 18)";
-    let in_place =
-        "in addition, leaves that are updated in place under HOCL locks (Fig. 18; HOCL in Fig. 19)";
-    let rear =
-        "in addition, each leaf's lock at its rear: SMART without RDWC (Figs. 13, 14, 18; E-HOCL in Fig. 19)";
+    let in_place = "in addition, leaves that are updated in place under HOCL locks, which are released after the WRITE (Fig. 18; HOCL in Fig. 19)";
+    let rear = "in addition, each leaf's lock at its rear, released in the WRITE's chain: SMART without RDWC (Figs. 13, 14, 18; E-HOCL in Fig. 19)";
     let delegation = "in addition, read delegation (Fig. 18)";
     let rcu = "SMART-RCU: lock-free inner nodes, out-of-place leaves, RDWC (CHIME Figs. 13, 18 d)";
     let waits = "in addition, write combining: SMART as in its paper, a leaf's lock awaited before the READ (Figs. 11 to 19)";
@@ -156,7 +174,7 @@ pub fn entry() -> IndexEntry {
     let homogeneous =
         "the same with seven node sizes; with node-types 7, paper-rtt is the next step (Fig. 20)";
     let hybrid = "+adaptive-nodes with hybrid path compression (Fig. 3 b)";
-    IndexEntry::new("smart", "an adaptive radix tree (OSDI 2023)")
+    let entry = IndexEntry::new("smart", "an adaptive radix tree (OSDI 2023)")
         .common_knobs()
         .knob(
             NODE_TYPES,
@@ -187,7 +205,14 @@ pub fn entry() -> IndexEntry {
         .variant(
             listed("+homogeneous-nodes", homogeneous, Techniques::HOMOGENEOUS)
                 .series("smart +homogeneous-nodes"),
-        )
+        );
+    #[cfg(feature = "study")]
+    let entry = {
+        let joins = "SMART with read delegation as published: a get also joins a READ that is under way, so it may answer with an outdated value (T-R3; Figs. 18, 22)";
+        let variant = listed("published-delegation", joins, Techniques::PUBLISHED_DELEGATION);
+        entry.variant(variant.series("smart published-delegation"))
+    };
+    entry
 }
 
 fn driver<K: BenchKey>(on: Techniques) -> Driver<Smart<K>> {

@@ -45,6 +45,10 @@ pub struct Options {
     pub handover_max: u32,
     /// Whether the lock's CAS and the READ are in one chain, if the world executes them in order.
     pub lock_and_read: bool,
+    /// Whether the unlock of a leaf is in the chain of the leaf's WRITE, if the world executes them in order. Otherwise
+    /// the WRITE is awaited first, as in the paper's baselines. An inner node's lock is always released after the
+    /// change of the node.
+    pub combine: bool,
     /// Read delegation and write combining between the clients of this compute node (§4.2). They are on by default, as
     /// in the paper.
     pub rdwc: Rdwc,
@@ -107,6 +111,7 @@ impl Options {
             hierarchical: true,
             handover_max: DEFAULT_HANDOVER_MAX,
             lock_and_read: true,
+            combine: true,
             rdwc: Rdwc::ON,
             attempts: DEFAULT_ATTEMPTS,
             chunk_bytes: dm_alloc::DEFAULT_CHUNK_BYTES,
@@ -157,6 +162,7 @@ impl Options {
             local: Local::queue_if(self.hierarchical, self.handover_max),
             place,
             lock_and_read: self.lock_and_read,
+            combine: self.combine,
             budget: self.attempts,
             ..LockOptions::default()
         }

@@ -10,7 +10,7 @@ use dm_workload::{Mix, OpKind, OpStream, Plan, Trace, Values};
 use indicatif::ProgressBar;
 
 use crate::driver::Driver;
-use crate::measured::{Measured, NicShares};
+use crate::measured::{Counted, Measured, NicShares};
 use crate::work::Tally;
 use crate::{BenchIndex, BenchKey, Deaths, Fabric, Faults, Footprint, Point, Refusal, Setting};
 
@@ -261,6 +261,11 @@ fn measured<I: BenchIndex>(
         ops,
         seconds,
         counters,
+        counted: Counted {
+            ops: tally.counted,
+            gets: tally.gets,
+            counters: tally.cost,
+        },
         trace_passes,
         wrong_values: tally.wrong,
         cache_bytes: most(|footprint| footprint.cache),

@@ -1,7 +1,7 @@
 //! Runs a point on the simulated testbed.
 
 mod deaths;
-mod window;
+mod part;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use dm_workload::Distribution;
 use indicatif::ProgressBar;
 
 use self::deaths::Working;
-use self::window::{Mark, Window};
+use self::part::{Mark, MeasuredPart};
 use super::{Plans, Ready, RunError, bad, load, measured};
 use crate::driver::Driver;
 use crate::faults::Deaths;
@@ -73,7 +73,7 @@ fn measure<I: BenchIndex>(
         handles,
         progress,
         tally: Rc::new(RefCell::new(tally)),
-        window: Rc::default(),
+        part: Rc::default(),
         ends_at_first_stop: setting.steady || setting.duration_ns.is_some(),
         left: Rc::new(Cell::new(setting.ops)),
         until: began.0 + setting.least,
@@ -94,12 +94,12 @@ fn measure<I: BenchIndex>(
         }
     };
     let Common {
-        tally, left, window, ..
+        tally, left, part, ..
     } = common;
     let mut tally = Rc::into_inner(tally).expect("the tasks have ended").into_inner();
     tally.exhausted |= left.get() == 0;
     let end = Mark::new(tally.end(setting), tally.ops, sim.busy());
-    let (nic, busiest) = window.take().limits(end);
+    let (nic, busiest) = part.take().limits(end);
     let counters = sim.meter() - before;
     let mut measured = measured::<I>(setting, tally, began.0, counters, handles)?;
     measured.nic = nic;
@@ -118,7 +118,7 @@ struct Common<'a, I> {
     handles: &'a Rc<[I]>,
     progress: &'a ProgressBar,
     tally: Rc<RefCell<Tally>>,
-    window: Rc<RefCell<Window>>,
+    part: Rc<RefCell<MeasuredPart>>,
     /// Whether operations are counted only until the first client stops.
     ends_at_first_stop: bool,
     /// The number of operations that are left.
@@ -136,7 +136,7 @@ impl<I: BenchIndex> Common<'_, I> {
         let stream = self.plans.client(client, local);
         let (progress, setting) = (self.progress.clone(), self.setting.clone());
         let (until, stop) = (self.until, self.stop);
-        let (window, busy) = (self.window.clone(), sim.busy_reader());
+        let (part, busy) = (self.part.clone(), sim.busy_reader());
         let ends_at_first_stop = self.ends_at_first_stop;
         sim.spawn(cn, local, async move |v| {
             let v = AnyEndpoint::Sim(v);
@@ -151,7 +151,7 @@ impl<I: BenchIndex> Common<'_, I> {
                         let tally = tally.borrow();
                         let mark = || Mark::new(now, tally.ops, busy());
                         let ends = !more && ends_at_first_stop;
-                        window.borrow_mut().see(tally.is_warm(now), ends, mark);
+                        part.borrow_mut().see(tally.is_warm(now), ends, mark);
                         more
                     },
                     &tally,

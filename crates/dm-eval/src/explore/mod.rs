@@ -64,7 +64,8 @@ pub struct Explore {
     /// case, so no model and no case may be given.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["name", "case", "trace", "mutant", "as_published"])]
     pub replay: Option<PathBuf>,
-    /// Seconds after which the search of each case is cut short.
+    /// Seconds after which a search is cut short. A case may need two searches; a shorter counterexample is sought for
+    /// one more minute at most.
     #[arg(long, default_value_t = 120)]
     pub time: u64,
 }

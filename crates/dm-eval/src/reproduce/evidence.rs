@@ -6,7 +6,7 @@ use super::experiment::Experiment;
 use super::record::Record;
 use super::tally::{COLUMNS, Tally, WITHOUT_FITS, without_fits};
 use super::terminal::{self, paper, range, with_unit};
-use super::{catalogue, facts};
+use super::{catalogue, facts, reason};
 
 type Run = (Experiment, Record);
 
@@ -30,6 +30,10 @@ pub(crate) fn document(runs: &[Run], tally: &[(String, Tally)], commit: &str) ->
     text.push('\n');
     for (grade, meaning) in terminal::GRADES {
         let _ = writeln!(text, "* **{grade}**: {meaning}");
+    }
+    text += "\nA miss has a reason only if the reason covers the whole gap. There are these kinds:\n\n";
+    for (kind, meaning) in reason::KINDS {
+        let _ = writeln!(text, "* **{kind}**: {meaning}");
     }
     let _ = writeln!(text, "\n{}", terminal::SCALE);
     let papers = without_fits(runs);

@@ -139,7 +139,7 @@ fn words(kind: RunKind, r: &Resolved, dial: Option<&Dial>) -> Vec<String> {
         RunKind::Locks => {
             facts.push(format!("{} locks", count(u64::from(r.locks))));
             if dial != Some(&Dial::Skew) {
-                facts.push(skew(r, dial));
+                facts.push(law(r, dial));
             }
             facts.push(format!(
                 "{} ms of virtual time, a quarter to warm up",
@@ -151,7 +151,7 @@ fn words(kind: RunKind, r: &Resolved, dial: Option<&Dial>) -> Vec<String> {
             r.window_ns / 1000
         )),
         RunKind::Reads => {
-            facts.push(format!("{} blocks, {}", count(r.keys), skew(r, dial)));
+            facts.push(format!("{} blocks, {}", count(r.keys), law(r, dial)));
             facts.push(format!(
                 "{} µs of virtual time, a quarter to warm up",
                 r.window_ns / 1000
@@ -177,24 +177,37 @@ fn of_leaves(r: &Resolved, dial: Option<&Dial>) -> Vec<String> {
     facts
 }
 
-/// Returns the distribution. If Zipf's exponent varies, the text has the number of ranks instead of the exponent.
-/// Otherwise, for Zipf's law over more ranks than loaded keys, it also has the number of ranks and the share of the
-/// hottest key.
-fn skew(r: &Resolved, dial: Option<&Dial>) -> String {
+/// Returns the distribution. If Zipf's exponent varies, the text leaves it out.
+fn law(r: &Resolved, dial: Option<&Dial>) -> String {
+    let zipf = match r.distribution.theta() {
+        _ if dial == Some(&Dial::Skew) => "Zipf".to_owned(),
+        Some(theta) => format!("Zipf {theta}"),
+        None => return "uniform".to_owned(),
+    };
     match r.distribution {
-        Distribution::Uniform => "uniform".to_owned(),
-        Distribution::Latest { theta } => format!("the latest keys most, Zipf {theta}"),
-        _ if dial == Some(&Dial::Skew) => {
-            format!("Zipf over {} ranks, several for each loaded key", count(r.ranks))
-        }
-        Distribution::Zipf { theta } if r.ranks == r.keys || r.keys == 0 => format!("Zipf {theta}"),
-        Distribution::Zipf { theta } => format!(
-            "Zipf {theta} over {} ranks, several for each loaded key: the hottest key has {:.2} % of the draws instead of \
-             {:.2} %",
-            count(r.ranks),
+        Distribution::Latest { .. } => format!("the latest keys most, {zipf}"),
+        Distribution::Uniform | Distribution::Zipf { .. } => zipf,
+    }
+}
+
+/// Returns the distribution of a tree's operations, and the number of ranks if there are more than loaded keys and if
+/// it does not vary. For Zipf's law with one exponent, also returns the share of the hottest key.
+fn skew(r: &Resolved, dial: Option<&Dial>) -> String {
+    let law = law(r, dial);
+    let varies = dial == Some(&Dial::Skew);
+    let uniform = r.distribution == Distribution::Uniform && !varies;
+    if uniform || r.ranks == r.keys || dial == Some(&Dial::Ranks) {
+        return law;
+    }
+    let law = format!("{law} over {} ranks", count(r.ranks));
+    match r.distribution {
+        Distribution::Latest { .. } => law,
+        Distribution::Zipf { theta } if !varies => format!(
+            "{law}, several for each loaded key: the hottest key has {:.2} % of the draws instead of {:.2} %",
             100.0 * hottest_share(r.ranks, theta),
             100.0 * hottest_share(r.keys, theta)
         ),
+        Distribution::Uniform | Distribution::Zipf { .. } => format!("{law}, several for each loaded key"),
     }
 }
 
@@ -243,6 +256,70 @@ mod tests {
             "panel a: mix write-only",
         ] {
             assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    /// Returns the facts of an experiment after `change`.
+    fn changed(name: &str, keys: Option<u64>, change: impl Fn(&mut Experiment)) -> String {
+        let mut all = super::super::experiment::all().unwrap();
+        let experiment = all.iter_mut().find(|e| e.name == name).unwrap();
+        change(experiment);
+        let effort = Effort {
+            seeds: 3,
+            quick: false,
+            keys,
+        };
+        of(experiment, effort).join("; ")
+    }
+
+    /// If the exponent varies, the facts have the law and all exponents, even if the first one is that of uniform keys.
+    #[test]
+    fn all_exponents_of_a_dial_are_said() {
+        let with_ranks = |ranks| {
+            changed("chime-18a", None, |e| {
+                e.setup.ranks = ranks;
+                e.panels[0].over.as_mut().unwrap().at = vec![0.0, 0.99];
+            })
+        };
+        let exponents = "Zipf exponent: 0 0.99";
+        let text = with_ranks(Some(60_000_000));
+        let law = "; Zipf over 60 M ranks, several for each loaded key; ";
+        assert!(text.contains(law) && text.contains(exponents), "{text}");
+        assert!(!text.contains("uniform"), "{text}");
+        // There is one rank for each key.
+        let text = with_ranks(None);
+        assert!(text.contains("; Zipf; ") && text.contains(exponents), "{text}");
+        let text = changed("chime-18a", None, |e| e.setup.latest = Some(true));
+        assert!(
+            text.contains("the latest keys most, Zipf over 60 M ranks; "),
+            "{text}"
+        );
+        // An exponent of 0 beside a dial of another setting is that of uniform keys.
+        let text = changed("sherman-10", None, |e| e.setup.skew = Some(0.0));
+        assert!(text.contains("uniform") && !text.contains("Zipf"), "{text}");
+    }
+
+    /// If the number of ranks varies, the facts do not have the number and the hottest key of its first value.
+    #[test]
+    fn all_numbers_of_ranks_of_a_dial_are_said() {
+        let text = changed("smart-22gh", None, |_| ());
+        assert!(text.contains("; Zipf 0.99; "), "{text}");
+        assert!(
+            text.contains("Zipf ranks are drawn: 60000000 120000000"),
+            "{text}"
+        );
+        assert!(!text.contains("60 M") && !text.contains("hottest"), "{text}");
+    }
+
+    /// READs of blocks draw over the blocks, whatever their number.
+    #[test]
+    fn blocks_have_a_rank_each() {
+        for keys in [None, Some(100_000)] {
+            let text = changed("smart-5cd", keys, |_| ());
+            assert!(
+                text.contains(" blocks, Zipf 0.99; ") && !text.contains("ranks"),
+                "{text}"
+            );
         }
     }
 

@@ -4,10 +4,11 @@ use dm_index::Fill;
 use serde::{Deserialize, Serialize};
 
 use super::cases::Sample;
-use super::experiment::{At, Claim, Experiment, Kind, Panel, Place, Sense};
+use super::experiment::{At, Claim, Experiment, Kind, Panel, Place, RunKind, Sense};
 use super::metric::Metric;
 use super::reason::{
-    Loaded, Point, Reason, fairness, not_understood, too_large, too_late, too_slow, without_key,
+    Compared, Loaded, Point, Reason, cache_too_large, counted_not_timed, fairness, late_as_the_mean,
+    not_understood, too_large, too_late, too_slow, without_key,
 };
 use super::setup::Resolved;
 
@@ -115,6 +116,18 @@ impl Outcome {
         Some(self.model?.mean / self.paper? - 1.0)
     }
 
+    /// Returns the grade that the claim has or, in a run at another setting, would have.
+    fn graded(&self) -> Grade {
+        self.at_this_setting.unwrap_or(self.grade)
+    }
+
+    fn compared(&self) -> Option<Compared> {
+        Some(Compared {
+            model: self.model?.mean,
+            paper: self.paper?,
+        })
+    }
+
     pub(crate) fn unit(&self) -> &'static str {
         if self.quotient { "×" } else { self.metric.unit() }
     }
@@ -185,7 +198,71 @@ pub(crate) fn grade(experiment: &Experiment, samples: &[Sample], deviations: &[S
             deviations,
         )
     };
-    experiment.claims.iter().map(outcome).collect()
+    let mut outcomes: Vec<Outcome> = experiment.claims.iter().map(outcome).collect();
+    if experiment.kind == RunKind::Tree {
+        relate_to_throughput(&experiment.claims, &mut outcomes);
+    }
+    outcomes
+}
+
+/// Explains missed latencies by claims about the throughput at the same points ([`late_as_the_mean`]). Such a claim must
+/// be reproduced, or missed with a reason. A fitted one is no evidence. The clients of a tree make one operation at a
+/// time, which other runs need not do.
+fn relate_to_throughput(claims: &[Claim], outcomes: &mut [Outcome]) {
+    for (number, claim) in claims.iter().enumerate() {
+        let outcome = &outcomes[number];
+        let open = outcome.reason.as_ref().is_some_and(|reason| !reason.understood);
+        if !open || claim.kind != Kind::Graded || !claim.metric.is_latency() {
+            continue;
+        }
+        let reason = claims.iter().zip(&*outcomes).find_map(|(other, throughput)| {
+            let same_dividend = same_points(claim, other)?;
+            let usable = other.metric == Metric::Mops
+                && other.kind == Kind::Graded
+                && match throughput.graded() {
+                    Grade::Reproduced => true,
+                    Grade::Missed => throughput.reason.as_ref().is_some_and(|reason| reason.understood),
+                    _ => false,
+                };
+            let rates = throughput.compared().filter(|_| usable)?;
+            let rates = if same_dividend { rates } else { rates.inverse() };
+            late_as_the_mean(
+                outcome.compared()?,
+                rates,
+                (other.what.as_str(), throughput.graded().words()),
+            )
+        });
+        if reason.is_some() {
+            outcomes[number].reason = reason;
+        }
+    }
+}
+
+/// The place of a figure: its panel, its series, and the value of the dial.
+type Spot<'a> = (&'a str, &'a str, Option<At>);
+
+/// Returns the points of a claim, if it names them: that of its figure, and that of the divisor.
+fn spots(claim: &Claim) -> Option<(Spot<'_>, Option<Spot<'_>>)> {
+    let over_at = claim.over_at.or(claim.at);
+    let named = [claim.at, over_at]
+        .into_iter()
+        .flatten()
+        .any(|at| matches!(at, At::Named(_)));
+    (!named && claim.rising.is_empty()).then(|| {
+        let panel = claim.over_panel.as_deref().unwrap_or(&claim.panel);
+        let over = claim.over.as_deref().map(|over| (panel, over, over_at));
+        ((claim.panel.as_str(), claim.of.as_str(), claim.at), over)
+    })
+}
+
+/// Returns whether two claims about the same points have the same dividend. Returns `None` if the points are others.
+fn same_points(one: &Claim, other: &Claim) -> Option<bool> {
+    let (of, over) = spots(one)?;
+    let others = spots(other)?;
+    if (of, over) == others {
+        return Some(true);
+    }
+    (over.is_some_and(|over| (over, Some(of)) == others)).then_some(false)
 }
 
 /// The points from which a claim's figure was taken.
@@ -361,12 +438,22 @@ fn miss(metric: Metric, model: f64, paper: f64, points: &Points) -> Reason {
         _ if metric.is_throughput() => low.map(|slow| too_slow(factor, slow, high)),
         _ if metric.is_latency() => high.map(|slow| too_late(metric, factor, slow, low)),
         _ if over.is_some() => None,
+        Metric::CacheBytesPerKey => of.map(|of| cache_too_large(model, paper, of)),
         Metric::NodeBytesPerKey => of.map(|of| too_large(model, paper, of)),
         Metric::WriteBytes => of.map(|of| without_key(model, paper, 1.0, of)),
         Metric::WriteAmplification => of.map(|of| without_key(model, paper, of.item, of)),
         _ => None,
     };
-    found.unwrap_or_else(|| not_understood(&[of, over]))
+    let mut reason = found.unwrap_or_else(|| not_understood(&[of, over]));
+    if let Some((of, over)) = of.zip(over).filter(|_| !reason.understood) {
+        let work = match metric.is_latency() {
+            true => counted_not_timed(model, of, over),
+            false if metric.is_throughput() => counted_not_timed(1.0 / model, of, over),
+            false => None,
+        };
+        reason.text += &work.unwrap_or_default();
+    }
+    reason
 }
 
 /// Returns how a point's keys were loaded, if all leaves were filled evenly.
@@ -375,6 +462,7 @@ fn loaded(setup: &Resolved) -> Option<Loaded> {
         Fill::Even(fill) if setup.keys > 0 => Some(Loaded {
             fill,
             clients: f64::from(setup.clients * setup.coroutines.max(1)),
+            keys_per_leaf: setup.entries.map(|entries| entries as f64 * fill),
         }),
         _ => None,
     }
@@ -569,6 +657,10 @@ mod tests {
     }
 
     fn outcome_of_claim(claim: Claim, deviations: &[String]) -> Outcome {
+        outcomes_of(vec![claim], deviations).remove(0)
+    }
+
+    fn outcomes_of(claims: Vec<Claim>, deviations: &[String]) -> Vec<Outcome> {
         let panel = Panel {
             name: "a".to_owned(),
             title: String::new(),
@@ -592,7 +684,7 @@ mod tests {
             differs: Vec::new(),
             setup: Setup::default(),
             panels: vec![panel],
-            claims: vec![claim],
+            claims,
         };
         let mut samples = Vec::new();
         for (seed, by) in [(1, 1.0), (2, 1.1)] {
@@ -606,7 +698,7 @@ mod tests {
                 samples.push(sample(series, at, seed, mops * by, busy));
             }
         }
-        grade(&experiment, &samples, deviations).remove(0)
+        grade(&experiment, &samples, deviations)
     }
 
     fn mean(text: &str) -> f64 {
@@ -731,13 +823,43 @@ mod tests {
         );
         assert!(
             low.text
-                .contains("1.50 times this throughput, which is 50 % more"),
+                .contains("1.50 times this throughput. With the same work for each operation, the resource would have to be busy 150 %"),
             "{low:?}"
         );
         let high = reason("8.0", "1.0");
         assert!(high.understood && high.text.starts_with("slow at 8"), "{high:?}");
         let unknown = reason("16.0", "9.0");
         assert!(!unknown.understood && unknown.text.starts_with("Not understood. fast at 16: 6.30 Mops"));
+    }
+
+    /// The median latency of `fast` is 8 µs at 8, and that of `slow` 10 µs; `fast` has twice the throughput of `slow`.
+    /// So the median of `slow` is 0.625 times as large a multiple of its mean as that of `fast`.
+    #[test]
+    fn a_latency_is_related_to_the_throughput_at_the_same_points() {
+        let latency = "of = \"slow\"\nover = \"fast\"\nat = 8.0\npaper = 2.4\nmetric = \"p50\"";
+        let throughput =
+            |more: &str| format!("of = \"fast\"\nover = \"slow\"\nat = 8.0\nmetric = \"mops\"\n{more}");
+        let understood = |throughput: &str| {
+            let claims = [latency, throughput]
+                .map(|text| toml::from_str(&format!("panel = \"a\"\nwhat = \"w\"\n{text}")).unwrap());
+            let outcomes = outcomes_of(claims.to_vec(), &[]);
+            assert_eq!(outcomes[0].grade, Grade::Missed);
+            outcomes[0].reason.clone().unwrap().understood
+        };
+        // Its bound makes the throughput impossible, so its miss is understood, and 1.25 / 2.4 is about 2 / 3.6.
+        assert!(understood(&throughput("paper = 3.6")));
+        assert!(
+            !understood(&throughput("paper = 2.0")),
+            "reproduced, but another multiple"
+        );
+        for other in [
+            throughput("paper = 3.6\nfitted = [\"wire_ns\"]"),
+            throughput("paper = 3.6\nkind = \"plot\""),
+            throughput("paper = 3.6\nover-at = 16.0"),
+            throughput("paper = 3.6\nskip = \"no\""),
+        ] {
+            assert!(!understood(&other), "{other}");
+        }
     }
 
     /// A write has 72 bytes of an item of 96 bytes, and the paper's number is 105.6 bytes. The key has 32 bytes.

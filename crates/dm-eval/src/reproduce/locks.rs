@@ -128,11 +128,14 @@ struct Seen {
 /// Runs the kind of locking named `series`.
 ///
 /// # Errors
-/// Returns [`RunError`] if there is no such kind of locking, if the testbed or the workload cannot be built, or if a
-/// lock fails or is never released.
+/// Returns [`RunError`] if there is no such kind of locking, if the setup has no locks, if the testbed or the workload
+/// cannot be built, or if a lock fails or is never released.
 pub(crate) fn run(series: &str, setup: &Resolved, seed: u64) -> Result<Figures, RunError> {
     let bad = |e: &dyn std::fmt::Display| RunError::Bad(e.to_string());
     let way: LockWay = series.parse().map_err(|e: String| bad(&e))?;
+    if setup.locks == 0 {
+        return Err(bad(&"the experiment has no locks: set `locks` to 1 or more"));
+    }
     let sim = Sim::builder(setup.model.clone())
         .compute_nodes(setup.compute_nodes)
         .memory_nodes(1)
@@ -230,6 +233,7 @@ fn figures(sim: &Sim, seen: &Seen) -> Figures {
 
 #[cfg(test)]
 mod tests {
+    use super::super::setup::Setup;
     use super::*;
     use std::collections::HashSet;
 
@@ -239,6 +243,19 @@ mod tests {
         let at = addresses(&table);
         let locks: HashSet<_> = at.iter().map(|at| table.lock_of(*at).unwrap().index).collect();
         assert_eq!((at.len(), locks.len()), (64, 64));
+    }
+
+    #[test]
+    fn a_setup_without_locks_is_refused() {
+        let setup = Setup {
+            window_ms: Some(1.0),
+            ..Setup::without_network()
+        };
+        let refused = run("host", &setup.resolve(None).unwrap(), 1);
+        assert!(
+            matches!(&refused, Err(RunError::Bad(why)) if why.contains("`locks`")),
+            "{refused:?}"
+        );
     }
 
     #[test]

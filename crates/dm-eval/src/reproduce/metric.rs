@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 
 macro_rules! metrics {
     ($($(#[$doc:meta])* $name:ident, $label:literal, $unit:literal;)*) => {
-        /// A figure of a run. Throughputs, latencies, busy shares and figures of single write operations do not include
-        /// the warm-up. Counts of verbs, retries, handovers and cache accesses do.
+        /// A figure of a run. Throughputs, latencies, busy shares, shared operations, failed attempts to lock, outdated
+        /// addresses and figures of single write operations do not include the warm-up. Counts of verbs, hits in the
+        /// cache, torn READs and speculations do, and so do the attempts and the handovers of locks without a tree.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(rename_all = "kebab-case")]
         pub(crate) enum Metric { $($(#[$doc])* $name,)* }
@@ -39,9 +40,9 @@ metrics! {
     Stall, "responder stalled by atomics", "%";
     /// Share of the measured time for which the busiest memory node's responder worked.
     Responder, "responder at work", "%";
-    /// Share of operations that another client's READ answered.
+    /// Share of gets that another client's READ answered.
     Delegated, "gets delegated", "%";
-    /// Share of operations that another client's write superseded.
+    /// Share of write operations that another client's write superseded.
     Combined, "writes combined", "%";
     /// Share of gets, apart from delegated ones, that read a single entry at the place where their compute node
     /// expected it.
@@ -89,6 +90,8 @@ metrics! {
     CacheBytesPerKey, "index cache", "B per key";
     /// Memory-node bytes per key.
     NodeBytesPerKey, "memory nodes", "B per key";
+    /// Bytes of the block that each item has outside of the leaves.
+    BlockBytes, "block of an item", "B";
     /// Mean number of accesses of the same block that begin during a counted access. An access that begins during a
     /// counted one is not counted itself.
     Redundant, "redundant accesses", "";

@@ -425,6 +425,22 @@ fn the_list_has_every_figure_and_why_it_does_not_run() {
     }
 }
 
+/// The rear lock saves a round trip of each update (SMART §5.3.1), and locks of inner nodes cost an insert two.
+#[test]
+fn the_steps_from_art_to_smart_have_the_papers_round_trips() {
+    let e = small("smart-18");
+    let setup = e.resolve(&e.panels[0], None).unwrap();
+    let trips = |series: &str| {
+        let point = tree::point(&shipped(), series, &setup, 1).unwrap();
+        let trips = point.trips(setup.model.caps).unwrap();
+        (trips.update.round(), trips.insert.round())
+    };
+    let steps = ["art", "art +lock-free", "art +in-place", "smart -rdwc"];
+    assert_eq!(steps.map(trips), [(3.0, 3.0), (3.0, 1.0), (4.0, 1.0), (3.0, 1.0)]);
+    let others = ["art +read-delegation", "smart", "smart published-delegation"];
+    assert_eq!(others.map(trips), [(3.0, 1.0); 3]);
+}
+
 #[test]
 fn unknown_names_are_refused_with_the_list() {
     let all = experiment::all().unwrap();

@@ -88,6 +88,7 @@ pub(crate) fn figures(point: &Point, m: &Measured) -> Result<Figures, RunError> 
         return Err(RunError::Bad(format!("{} reads of wrong values", m.wrong_values)));
     }
     let (c, all) = (&m.counters, m.ops.max(1) as f64);
+    let (counted, w) = (&m.counted, &m.writes);
     let micros = |q| m.latency.value_at_quantile(q) as f64 / 1e3;
     let seconds = m.steady.until.saturating_sub(m.steady.from).max(1) as f64 / 1e9;
     let share = |part: u64, of: u64| 100.0 * part as f64 / of.max(1) as f64;
@@ -97,13 +98,19 @@ pub(crate) fn figures(point: &Point, m: &Measured) -> Result<Figures, RunError> 
         (Metric::P50, micros(0.5)),
         (Metric::P90, micros(0.9)),
         (Metric::P99, micros(0.99)),
-        (Metric::LockRetries, c.lock_retries as f64 / all),
+        (
+            Metric::LockRetries,
+            counted.counters.lock_retries as f64 / counted.ops.max(1) as f64,
+        ),
         (Metric::TornReads, c.torn_reads as f64 / all * 1e6),
         (
             Metric::HitRatio,
             share(c.cache_hits, c.cache_hits + c.cache_misses),
         ),
-        (Metric::Stale, share(c.stale_reads, c.cache_hits)),
+        (
+            Metric::Stale,
+            share(counted.counters.stale_reads, counted.counters.cache_hits),
+        ),
         (Metric::CacheBytesPerKey, m.cache_bytes as f64 / keys),
         (Metric::NodeBytesPerKey, m.remote_bytes as f64 / keys),
         (Metric::WrongValues, m.wrong_values as f64),
@@ -111,8 +118,8 @@ pub(crate) fn figures(point: &Point, m: &Measured) -> Result<Figures, RunError> 
         (Metric::LockWaits, 100.0 * m.lock_waits),
         (Metric::Stall, 100.0 * m.nic.stalled),
         (Metric::Responder, 100.0 * m.nic.worked),
-        (Metric::Delegated, share(c.delegated, m.ops)),
-        (Metric::Combined, share(c.combined, m.ops)),
+        (Metric::Delegated, share(counted.counters.delegated, counted.gets)),
+        (Metric::Combined, share(counted.counters.combined, w.count)),
         (Metric::Verbs, c.verbs() as f64 / all),
         (Metric::RoundTrips, c.round_trips as f64 / all),
         (Metric::ReadBytes, c.bytes_read as f64 / all),
@@ -123,6 +130,9 @@ pub(crate) fn figures(point: &Point, m: &Measured) -> Result<Figures, RunError> 
         let right = c.speculations - c.wrong_speculations;
         metrics.push((Metric::SpeculatedRight, share(right, c.speculations)));
     }
+    if point.block_bytes() > 0 {
+        metrics.push((Metric::BlockBytes, point.block_bytes() as f64));
+    }
     if let Some(busiest) = &m.busiest {
         let mops = m.steady.ops as f64 / seconds / 1e6;
         metrics.push((Metric::BoundMops, mops / busiest.share));
@@ -131,7 +141,6 @@ pub(crate) fn figures(point: &Point, m: &Measured) -> Result<Figures, RunError> 
     if point.setting.share(OpKind::Scan) > 0.0 {
         metrics.push((Metric::ScanMops, m.steady.scans as f64 / seconds / 1e6));
     }
-    let w = &m.writes;
     if w.count > 0 {
         let trips = |n| share(w.round_trips.count_at(n), w.count);
         metrics.extend([
@@ -141,7 +150,7 @@ pub(crate) fn figures(point: &Point, m: &Measured) -> Result<Figures, RunError> 
             (Metric::TripsP99, w.round_trips.value_at_quantile(0.99) as f64),
             (Metric::WriteBytes, w.bytes.value_at_quantile(0.5) as f64),
             (Metric::Splits, share(w.splits, w.count)),
-            (Metric::Handovers, 100.0 * c.handovers as f64 / writes(m)),
+            (Metric::Handovers, share(w.handovers, w.count)),
         ]);
     }
     Ok(Figures {
@@ -153,12 +162,6 @@ pub(crate) fn figures(point: &Point, m: &Measured) -> Result<Figures, RunError> 
         round_trips: distribution(&w.round_trips),
         busiest: m.busiest.map(|busiest| busiest.resource.to_string()),
     })
-}
-
-/// Returns the number of write operations of the whole run. The counters, which have the handovers, include the
-/// warm-up, but the costs of writes do not. So the number is all operations times the share of writes after the warm-up.
-fn writes(m: &Measured) -> f64 {
-    m.ops as f64 * m.writes.count as f64 / m.latency.len().max(1) as f64
 }
 
 /// Returns a cumulative distribution as steps from 0 to 1.
@@ -186,8 +189,12 @@ mod tests {
     use super::super::setup::Setup;
     use super::*;
 
-    /// The run of one point, and its result: the share of handovers, and this share of all operations.
-    struct One(Point, Mutex<Option<(f64, f64)>>);
+    /// The run of one point, and its result, which `of` reads from the figures and from what was measured.
+    struct One {
+        point: Point,
+        of: fn(&Figures, &Measured) -> (f64, f64),
+        result: Mutex<Option<(f64, f64)>>,
+    }
 
     impl Runs for One {
         type Result = (f64, f64);
@@ -197,13 +204,12 @@ mod tests {
         }
 
         fn point(&self, _number: usize) -> Option<&Point> {
-            Some(&self.0)
+            Some(&self.point)
         }
 
         fn result(&self, _number: usize, measured: Option<Measured>) -> Result<(f64, f64), RunError> {
             let measured = measured.expect("the run has a point");
-            let of_all = 100.0 * measured.counters.handovers as f64 / measured.ops as f64;
-            Ok((figures(&self.0, &measured)?.metrics[&Metric::Handovers], of_all))
+            Ok((self.of)(&figures(&self.point, &measured)?, &measured))
         }
     }
 
@@ -217,38 +223,98 @@ mod tests {
         }
 
         fn ended(&self, _number: usize, result: Result<(f64, f64), RunError>) {
-            *self.1.lock().unwrap() = Some(result.unwrap());
+            *self.result.lock().unwrap() = Some(result.unwrap());
         }
     }
 
-    /// Handovers are counted from the start of a run, so they are a share of all its writes. The costs of writes are
-    /// counted only after the warm-up.
+    /// Runs a series on a small tree, and returns its result.
+    fn ran(series: &str, mix: &str, of: fn(&Figures, &Measured) -> (f64, f64)) -> (f64, f64) {
+        let setup = Setup {
+            model: Some("cx5-ib".to_owned()),
+            compute_nodes: Some(2),
+            clients: Some(32),
+            keys: Some(2_000),
+            skew: Some(0.99),
+            cache_bytes_per_key: Some(2.0),
+            operations: Some(4_000),
+            mix: Some(mix.to_owned()),
+            ..Setup::without_network()
+        };
+        let run = One {
+            point: point(&shipped(), series, &setup.resolve(None).unwrap(), 1).unwrap(),
+            of,
+            result: Mutex::default(),
+        };
+        run_all(&run, Place::Threads, &run, drop);
+        run.result.into_inner().unwrap().expect("the run has ended")
+    }
+
+    /// Handovers are counted with the writes that got the locks, after the warm-up.
     #[test]
-    fn handovers_are_a_share_of_the_writes_of_the_whole_run() {
-        let share = |mix: &str| {
-            let setup = Setup {
-                model: Some("cx5-ib".to_owned()),
-                compute_nodes: Some(2),
-                clients: Some(32),
-                keys: Some(2_000),
-                skew: Some(0.99),
-                cache_bytes_per_key: Some(2.0),
-                operations: Some(4_000),
-                mix: Some(mix.to_owned()),
-                ..Setup::without_network()
-            };
-            let point = point(&shipped(), "+two-level", &setup.resolve(None).unwrap(), 1).unwrap();
-            let run = One(point, Mutex::default());
-            run_all(&run, Place::Threads, &run, drop);
-            run.1.into_inner().unwrap().expect("the run has ended")
+    fn handovers_are_a_share_of_the_counted_writes() {
+        let share = |mix| {
+            ran("+two-level", mix, |figures, m| {
+                let w = &m.writes;
+                assert!(w.handovers < m.counters.handovers, "the warm-up is left out");
+                let figure = figures.metrics[&Metric::Handovers];
+                assert_eq!(figure, 100.0 * w.handovers as f64 / w.count as f64);
+                (figure, 100.0 * m.counters.handovers as f64 / m.ops as f64)
+            })
         };
         let (of_writes, of_all) = share("update:100");
         assert!(
-            of_all > 1.0 && (of_writes / of_all - 1.0).abs() < 1e-9,
+            of_all > 1.0 && (0.9..1.1).contains(&(of_writes / of_all)),
             "{of_writes} {of_all}"
         );
-        // Half of the operations are writes. Which of them belong to the warm-up is random.
+        // Half of the operations are writes.
         let (of_writes, of_all) = share("get:50,update:50");
         assert!((1.8..2.2).contains(&(of_writes / of_all)), "{of_writes} {of_all}");
+    }
+
+    /// A delegated get is one of the gets, and a combined write one of the writes. The shares of all operations would
+    /// be those of the mix too.
+    #[test]
+    fn shared_operations_are_a_share_of_their_kind() {
+        let shared = ran("smart", "get:75,update:25", |figures, m| {
+            let (counted, all) = (&m.counted.counters, &m.counters);
+            assert!(counted.delegated < all.delegated && counted.combined < all.combined);
+            assert_eq!((m.counted.ops, m.counted.gets + m.writes.count), (3_000, 3_000));
+            let share = |metric, part: u64, of: u64| {
+                let figure = figures.metrics[&metric];
+                assert_eq!(figure, 100.0 * part as f64 / of as f64);
+                figure
+            };
+            (
+                share(Metric::Delegated, counted.delegated, m.counted.gets),
+                share(Metric::Combined, counted.combined, m.writes.count),
+            )
+        });
+        assert!(shared.0 > 0.0 && shared.1 > 0.0, "{shared:?}");
+    }
+
+    /// With an update, the old leaf's address in the other compute node's cache becomes out of date. Retries of locks
+    /// and such addresses are counted after the warm-up, as latencies are.
+    #[test]
+    fn retries_and_stale_addresses_are_counted_after_the_warm_up() {
+        let (stale, _) = ran("art +lock-free", "get:50,update:50", |figures, m| {
+            let (counted, all) = (&m.counted.counters, &m.counters);
+            assert!(counted.stale_reads < all.stale_reads && counted.cache_hits < all.cache_hits);
+            let figure = figures.metrics[&Metric::Stale];
+            assert_eq!(
+                figure,
+                100.0 * counted.stale_reads as f64 / counted.cache_hits as f64
+            );
+            (figure, 0.0)
+        });
+        let (retries, _) = ran("fg+", "update:100", |figures, m| {
+            assert!(m.counted.counters.lock_retries < m.counters.lock_retries);
+            let figure = figures.metrics[&Metric::LockRetries];
+            assert_eq!(
+                figure,
+                m.counted.counters.lock_retries as f64 / m.counted.ops as f64
+            );
+            (figure, 0.0)
+        });
+        assert!(stale > 0.0 && retries > 0.0, "{stale} {retries}");
     }
 }

@@ -1,4 +1,4 @@
-//! The part of a simulated run in which operations are counted, and the resource that limits it.
+//! The part of a simulated run in which operations are counted, and the resource that limits this part.
 
 use dm_sim::{BusyTimes, Resource, Side};
 
@@ -21,18 +21,19 @@ impl Mark {
     }
 }
 
-/// The time in which operations are counted. It begins at the end of the warm-up. If the run has a duration or is
-/// steady, it ends when the first client stops; otherwise it is the rest of the run. A share of the whole run would not
-/// belong to the throughput: in the warm-up, queues are not as long as they will be, and at the end fewer clients work.
+/// The part of a run in which operations are counted. It begins at the end of the warm-up, which may be a number of
+/// operations. If the run has a duration or is steady, it ends when the first client stops; otherwise it is the rest of
+/// the run. A share of the whole run would not belong to the throughput: in the warm-up, queues are not as long as they
+/// will be, and at the end fewer clients work.
 #[derive(Debug, Default)]
-pub(super) struct Window {
+pub(super) struct MeasuredPart {
     from: Option<Mark>,
     until: Option<Mark>,
 }
 
-impl Window {
+impl MeasuredPart {
     /// Looks at the state of the run. A client is about to begin an operation, or to stop. `is_warm` tells whether the
-    /// warm-up is over, and `ends` whether the window ends now.
+    /// warm-up is over, and `ends` whether the part ends now.
     pub(super) fn see(&mut self, is_warm: bool, ends: bool, mark: impl Fn() -> Mark) {
         if self.from.is_none() && is_warm {
             self.from = Some(mark());
@@ -43,7 +44,7 @@ impl Window {
     }
 
     /// Returns the activity of the responder of the busiest memory node's RNIC, and the busiest resource. `end` is the
-    /// end of the run. If no operation has ended in the window, there is no such resource.
+    /// end of the run. If no operation has ended in this part, there is no such resource.
     pub(super) fn limits(self, end: Mark) -> (NicShares, Option<Busiest>) {
         let Some(from) = self.from else {
             return (NicShares::default(), None);
@@ -87,8 +88,8 @@ mod tests {
             .memory_nodes(1)
             .memory_bytes(1 << 20);
         let sim = sim.build().expect("memory");
-        let window = Rc::new(RefCell::new(Window::default()));
-        let (seen, busy) = (window.clone(), sim.busy_reader());
+        let part = Rc::new(RefCell::new(MeasuredPart::default()));
+        let (seen, busy) = (part.clone(), sim.busy_reader());
         sim.spawn(0, 0, async move |v| {
             let at = RemotePtr::new(NodeId(0), 4096).expect("in range");
             for op in 0..=others + SHORT + others {
@@ -101,12 +102,12 @@ mod tests {
         });
         sim.run();
         let end = Mark::new(sim.now().0, others + SHORT + others + 1, sim.busy());
-        let (_, busiest) = window.take().limits(end);
-        busiest.expect("READs have ended in the window").share
+        let (_, busiest) = part.take().limits(end);
+        busiest.expect("READs have ended in the measured part").share
     }
 
     #[test]
-    fn what_is_before_the_window_and_after_it_does_not_count() {
+    fn what_is_before_the_measured_part_and_after_it_does_not_count() {
         let (alone, among) = (share(0), share(200));
         assert!((among / alone - 1.0).abs() < 0.01, "{alone} {among}");
         assert!(alone > 0.0 && alone < 1.0, "{alone}");
@@ -117,9 +118,9 @@ mod tests {
         let sim = Sim::builder(CostModel::cx5_ib()).compute_nodes(1).memory_nodes(1);
         let sim = sim.memory_bytes(1 << 20).build().expect("memory");
         let mark = || Mark::new(0, 0, sim.busy());
-        let mut window = Window::default();
-        window.see(true, true, mark);
-        assert!(window.limits(mark()).1.is_none());
-        assert!(Window::default().limits(mark()).1.is_none());
+        let mut part = MeasuredPart::default();
+        part.see(true, true, mark);
+        assert!(part.limits(mark()).1.is_none());
+        assert!(MeasuredPart::default().limits(mark()).1.is_none());
     }
 }
