@@ -231,7 +231,8 @@ pub struct Survey {
     pub in_change: u64,
     /// Number of the nodes in `in_change` whose successors the walk may have missed.
     pub unread: u64,
-    /// Number of nodes that this walk has mended.
+    /// Number of nodes that this walk has found unfinished, and that have been finished then, by this client or by
+    /// another one.
     pub mended: u64,
     /// The addresses of all blocks that the walk has reached, if it records them.
     pub reached: Option<Vec<RemotePtr>>,

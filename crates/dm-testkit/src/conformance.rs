@@ -6,6 +6,7 @@ use dm_index::{Applied, Fill, IndexError, Key8, KeyBytes, KeyN, RangeIndex, Scan
 use dm_sync::Arc;
 use dm_verbs::{Control, Verbs};
 
+use crate::any_index::AnyIndex;
 use crate::{
     Family, IndexUnderTest, Job, Mix, Model, Op, Report, Rng, Stress, TestKey, TestWorld, TestWorlds, apply,
     check_all, seats, stress, value_of,
@@ -195,24 +196,33 @@ impl<I: IndexUnderTest> Job for Single<I> {
         let handle = self.index.open(v).await.map_err(text)?;
         let mut model = Model::new(self.index.value_bytes());
         {
-            let client = I::client(&handle, v);
-            empty(&client).await?;
-            edges(&client, &mut model).await?;
-            let mut rng = Rng::new(self.seed, 0);
-            for i in 0..self.script {
-                let op = Op::draw(&mut rng, SCRIPT_KEYS);
-                apply(&client, &mut model, &op)
-                    .await
-                    .map_err(|e| format!("operation {i}: {e}"))?;
-            }
-            check_all(&client, &model).await.map_err(text)?;
-            refused(&client).await?;
+            let client = AnyIndex::of::<I>(&handle, v);
+            operations(&client, &mut model, self.seed, self.script).await?;
         }
         let again = self.index.open(v).await.map_err(text)?;
-        check_all(&I::client(&again, v), &model)
+        check_all(&AnyIndex::of::<I>(&again, v), &model)
             .await
             .map_err(|e| format!("over a second handle: {e}"))
     }
+}
+
+/// Runs all operations of a single client with `script` drawn ones among them.
+async fn operations<I>(index: &I, model: &mut Model<I::Key>, seed: u64, script: usize) -> Checked
+where
+    I: RangeIndex,
+    I::Key: TestKey,
+{
+    empty(index).await?;
+    edges(index, model).await?;
+    let mut rng = Rng::new(seed, 0);
+    for i in 0..script {
+        let op = Op::draw(&mut rng, SCRIPT_KEYS);
+        apply(index, model, &op)
+            .await
+            .map_err(|e| format!("operation {i}: {e}"))?;
+    }
+    check_all(index, model).await.map_err(text)?;
+    refused(index).await
 }
 
 async fn empty<I>(index: &I) -> Checked
@@ -322,7 +332,7 @@ impl<I: IndexUnderTest> Job for Boot<I> {
             .await
             .map_err(|e| format!("client {number} opens: {e}"))?;
         {
-            let client = I::client(&handle, v);
+            let client = AnyIndex::of::<I>(&handle, v);
             let me = number as u64;
             for i in 0..BOOT_KEYS {
                 let (key, value) = (
@@ -361,7 +371,9 @@ impl<I: IndexUnderTest> Job for BootLook<I> {
         }
         model.write(&Op::Insert(I::Key::nth(BOOT * BOOT_KEYS), 1));
         for handle in &self.0 {
-            check_all(&I::client(handle, v), &model).await.map_err(text)?;
+            check_all(&AnyIndex::of::<I>(handle, v), &model)
+                .await
+                .map_err(text)?;
         }
         Ok(())
     }
@@ -392,62 +404,71 @@ struct Bulk<I> {
 impl<I: IndexUnderTest> Job for Bulk<I> {
     type Out = Checked;
     async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Checked {
-        let bytes = self.index.value_bytes();
         let handle = self.index.open(v).await.map_err(text)?;
-        let client = I::client(&handle, v);
-        let descending = [I::Key::nth(2), I::Key::nth(1)];
-        for (why, fill, keys) in [
-            ("a fill of 0", 0.0, &descending[..1]),
-            ("a fill above 1", 1.5, &descending[..1]),
-            ("descending keys", 0.5, &descending[..]),
-        ] {
-            let mut keys = keys.iter();
-            let refused = client.bulk_load(fill, |value| {
-                value.extend_from_slice(&value_of(1, bytes));
-                keys.next().copied()
-            });
-            match refused.await {
-                Err(IndexError::BadInput { .. }) => {}
-                other => return Err(format!("a bulk load with {why} answered {other:?}")),
-            }
-        }
-        // These add nothing, so the index is still empty.
-        let (key, value) = (I::Key::nth(1), value_of(1, bytes));
-        expect(
-            "an update",
-            client.update(&key, &value).await,
-            Ok(Applied::Absent),
-        )?;
-        expect("a remove", client.remove(&key).await, Ok(Applied::Absent))?;
-        let mut model = Model::new(bytes);
-        let mut numbers = (0..self.entries).map(|i| i + i / 2);
-        let loaded = client.bulk_load(self.fill, |value| {
-            let n = numbers.next()?;
-            model.write(&Op::Insert(I::Key::nth(n), n));
-            value.extend_from_slice(&value_of(n, bytes));
-            Some(I::Key::nth(n))
-        });
-        expect("entries loaded", loaded.await, Ok(self.entries))?;
-        check_all(&client, &model)
-            .await
-            .map_err(|e| format!("as loaded: {e}"))?;
-        let again = client.bulk_load(self.fill, |_| None).await;
-        // After a bulk load of nothing the index may still be empty.
-        let refused = matches!(again, Err(IndexError::NotEmpty { .. }));
-        if !(refused || self.entries == 0 && again == Ok(0)) {
-            return Err(format!("a second bulk load answered {again:?}"));
-        }
-        let mut rng = Rng::new(self.entries, 1);
-        for _ in 0..self.script {
-            let op = Op::draw(&mut rng, self.entries * 3 / 2 + 10);
-            apply(&client, &mut model, &op)
-                .await
-                .map_err(|e| format!("after the load: {e}"))?;
-        }
-        check_all(&client, &model)
-            .await
-            .map_err(|e| format!("grown: {e}"))
+        load_and_grow(
+            &AnyIndex::of::<I>(&handle, v),
+            self.fill,
+            self.entries,
+            self.script,
+        )
+        .await
     }
+}
+
+/// Checks that loads with invalid arguments are refused. Loads the index, reads it, checks that a second load is
+/// refused, and lets the index grow.
+async fn load_and_grow<I>(index: &I, fill: Fill, entries: u64, script: usize) -> Checked
+where
+    I: RangeIndex,
+    I::Key: TestKey,
+{
+    let bytes = index.value_bytes();
+    let descending = [I::Key::nth(2), I::Key::nth(1)];
+    for (why, fill, keys) in [
+        ("a fill of 0", 0.0, &descending[..1]),
+        ("a fill above 1", 1.5, &descending[..1]),
+        ("descending keys", 0.5, &descending[..]),
+    ] {
+        let mut keys = keys.iter();
+        let refused = index.bulk_load(fill, |value| {
+            value.extend_from_slice(&value_of(1, bytes));
+            keys.next().copied()
+        });
+        match refused.await {
+            Err(IndexError::BadInput { .. }) => {}
+            other => return Err(format!("a bulk load with {why} answered {other:?}")),
+        }
+    }
+    // These add nothing, so the index is still empty.
+    let (key, value) = (I::Key::nth(1), value_of(1, bytes));
+    expect("an update", index.update(&key, &value).await, Ok(Applied::Absent))?;
+    expect("a remove", index.remove(&key).await, Ok(Applied::Absent))?;
+    let mut model = Model::new(bytes);
+    let mut numbers = (0..entries).map(|i| i + i / 2);
+    let loaded = index.bulk_load(fill, |value| {
+        let n = numbers.next()?;
+        model.write(&Op::Insert(I::Key::nth(n), n));
+        value.extend_from_slice(&value_of(n, bytes));
+        Some(I::Key::nth(n))
+    });
+    expect("entries loaded", loaded.await, Ok(entries))?;
+    check_all(index, &model)
+        .await
+        .map_err(|e| format!("as loaded: {e}"))?;
+    let again = index.bulk_load(fill, |_| None).await;
+    // After a bulk load of nothing the index may still be empty.
+    let refused = matches!(again, Err(IndexError::NotEmpty { .. }));
+    if !(refused || entries == 0 && again == Ok(0)) {
+        return Err(format!("a second bulk load answered {again:?}"));
+    }
+    let mut rng = Rng::new(entries, 1);
+    for _ in 0..script {
+        let op = Op::draw(&mut rng, entries * 3 / 2 + 10);
+        apply(index, &mut model, &op)
+            .await
+            .map_err(|e| format!("after the load: {e}"))?;
+    }
+    check_all(index, &model).await.map_err(|e| format!("grown: {e}"))
 }
 
 fn bulk<I: IndexUnderTest>(index: impl Fn() -> I, kind: impl TestWorlds) {
@@ -494,7 +515,7 @@ impl<I: IndexUnderTest> Job for Turns<I> {
         let mut model = Model::new(self.0.value_bytes());
         let mut rng = Rng::new(2, 2);
         for turn in 0..20 {
-            let client = I::client(&handles[turn % 2], v);
+            let client = AnyIndex::of::<I>(&handles[turn % 2], v);
             for _ in 0..200 {
                 // The number of keys grows, so nodes split while the other handle has them cached.
                 let op = Op::draw(&mut rng, 100 + 200 * turn as u64);
@@ -504,7 +525,7 @@ impl<I: IndexUnderTest> Job for Turns<I> {
             }
         }
         let mut scan = Scan::new();
-        let other = I::client(&handles[0], v);
+        let other = AnyIndex::of::<I>(&handles[0], v);
         other.scan(&I::Key::MIN, 7, &mut scan).await.map_err(text)?;
         check_all(&other, &model).await.map_err(text)
     }

@@ -9,8 +9,9 @@ use dm_sim::Sim;
 use dm_sync::{Arc, Mutex};
 use dm_verbs::{Control, Effect, Nanos, NodeId, Transport, Verbs};
 
+use crate::any_index::AnyIndex;
 use crate::stress_client::Kind;
-use crate::{IndexUnderTest, Job, TestKey, World, value_of};
+use crate::{IndexUnderTest, Job, TestKey, World, connect, value_of};
 
 /// Keys that are loaded.
 const KEYS: u64 = 400;
@@ -179,10 +180,10 @@ impl Book {
 /// write is lost, or if a read fails after the node is back.
 pub fn cut_off<I: IndexUnderTest>(index: &I, trouble: Trouble, cut: impl Fn(&I::Handle) -> NodeId) -> Cut {
     let world = Loopback::builder().nodes(3).build().expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(async {
         let handle = index.open(&v).await.expect("an empty pool");
-        let client = I::client(&handle, &v);
+        let client = AnyIndex::of::<I>(&handle, &v);
         let mut book = Book::loaded(index.value_bytes());
         load(&client, &book).await;
         // Read all keys, so that the client has all addresses cached.
@@ -299,7 +300,7 @@ impl<I: IndexUnderTest> Job for Load<I> {
     async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> I::Handle {
         let handle = self.index.open(v).await.expect("an empty pool");
         let book = self.book.with(|book| book.clone());
-        load(&I::client(&handle, v), &book).await;
+        load(&AnyIndex::of::<I>(&handle, v), &book).await;
         handle
     }
 }
@@ -314,7 +315,7 @@ struct One<I: IndexUnderTest> {
 impl<I: IndexUnderTest> Job for One<I> {
     type Out = Result<(), IndexError>;
     async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Self::Out {
-        let client = I::client(&self.handle, v);
+        let client = AnyIndex::of::<I>(&self.handle, v);
         let mut book = self.book.with(|book| book.clone());
         let done = book.attempt(&client, self.kind, self.number).await;
         self.book.with(|kept| *kept = book);
@@ -328,7 +329,7 @@ impl<I: IndexUnderTest> Job for AllThere<I> {
     type Out = u64;
     async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> u64 {
         let mut book = self.0.book.with(|book| book.clone());
-        all_there(&I::client(&self.0.handle, v), &mut book, self.1).await
+        all_there(&AnyIndex::of::<I>(&self.0.handle, v), &mut book, self.1).await
     }
 }
 

@@ -4,6 +4,7 @@ use dm_index::{Applied, RangeIndex, Scan};
 use dm_loopback::Loopback;
 use dm_verbs::{Control, RemotePtr, Verbs};
 
+use crate::any_index::AnyIndex;
 use crate::{Cards, IndexUnderTest, Rng, TestKey, World, value_of};
 
 /// The number of keys in [`damage`]; they are numbered from 0.
@@ -37,7 +38,7 @@ where
     V: Verbs + Control,
 {
     let (mut rng, mut met) = (Rng::new(4, 4), Damage::default());
-    let client = I::client(known, v);
+    let client = AnyIndex::of::<I>(known, v);
     let value = value_of(2, index.value_bytes());
     for round in 0..2 * ROUNDS {
         let writes = round >= ROUNDS;
@@ -54,7 +55,7 @@ where
         v.load(at, &(before ^ flips).to_le_bytes()).expect("in range");
         // The first handle has the leaves cached, and this one has nothing cached.
         let cold = index.open(v).await.expect("a pool");
-        let cold = I::client(&cold, v);
+        let cold = AnyIndex::of::<I>(&cold, v);
         let number = rng.below(DAMAGE_KEYS);
         let (key, other) = (I::Key::nth(number), I::Key::nth(number + DAMAGE_KEYS));
         let mut scan = Scan::new();

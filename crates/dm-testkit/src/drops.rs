@@ -8,6 +8,7 @@ use dm_index::RangeIndex;
 use dm_sync::{Arc, Mutex};
 use dm_verbs::{Control, Verbs};
 
+use crate::any_index::AnyIndex;
 use crate::{IndexUnderTest, Job, Rng, World, seats, value_of};
 
 /// Number of keys of each client.
@@ -111,7 +112,7 @@ struct Clients<I: IndexUnderTest> {
 impl<I: IndexUnderTest> Job for Clients<I> {
     type Out = Own<I::Key>;
     async fn run<V: Verbs + Control>(&self, number: usize, v: &V) -> Self::Out {
-        let client = I::client(&self.handles[usize::from(v.compute_node())], v);
+        let client = AnyIndex::of::<I>(&self.handles[usize::from(v.compute_node())], v);
         let bytes = self.index.value_bytes();
         let keys = (0..KEYS).map(|i| (self.drops.key_of)(i * CLIENTS + number as u64));
         let mut own = Own {
@@ -177,7 +178,7 @@ impl<I: IndexUnderTest> Job for Last<I> {
     type Out = ();
     async fn run<V: Verbs + Control>(&self, _: usize, v: &V) {
         let handle = self.index.open(v).await.expect("a pool");
-        let client = I::client(&handle, v);
+        let client = AnyIndex::of::<I>(&handle, v);
         let value = value_of(7, self.index.value_bytes());
         let mut read = Vec::new();
         for mut own in self.own.with(core::mem::take) {

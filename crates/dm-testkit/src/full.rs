@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use dm_index::{Applied, IndexError, RangeIndex, Scan};
 use dm_verbs::{Control, Verbs};
 
+use crate::any_index::AnyIndex;
 use crate::{IndexUnderTest, Job, Rng, TestKey, World, value_of};
 
 /// Panics if the text of `error` lacks one of `parts`.
@@ -59,7 +60,7 @@ impl<I: IndexUnderTest> Job for FillUp<I> {
     type Out = Filled;
     async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Filled {
         let index = self.0.open(v).await.expect("an empty pool");
-        let (client, bytes) = (I::client(&index, v), self.0.value_bytes());
+        let (client, bytes) = (AnyIndex::of::<I>(&index, v), self.0.value_bytes());
         let (mut there, mut refusals, mut rng) = (BTreeMap::new(), 0, Rng::new(1, 0));
         while refusals < REFUSALS {
             let number = rng.word();

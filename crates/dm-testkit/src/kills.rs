@@ -18,6 +18,7 @@ use dm_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use dm_sync::{Arc, Mutex};
 use dm_verbs::{Control, ControlReply, ControlRequest, Counters, Env, Nanos, NodeId, Verbs};
 
+use crate::any_index::AnyIndex;
 use crate::stress::{Done, HotHistory, Shunned};
 use crate::stress_client::{Client, Past, load, verify};
 use crate::{Death, Doom, Failure, IndexUnderTest, Job, Mortal, Report, Rng, Seat, Stress, TestWorld};
@@ -488,7 +489,7 @@ impl<I: IndexUnderTest> Job for Run<I> {
         let mut client = client.succeeding(past, life);
         let work = async {
             match self.open(group, place, &mortal).await {
-                Ok(handle) => client.run(&I::client(&handle, &mortal)).await,
+                Ok(handle) => client.run(&AnyIndex::of::<I>(&handle, &mortal)).await,
                 Err(_) if life.was_suspended() => life.expelled().await,
                 Err(e) => client.fails(&e),
             }
@@ -512,7 +513,7 @@ impl<I: IndexUnderTest> Job for Load<I> {
     async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Self::Out {
         let handle = self.0.open(v).await.map_err(|e| e.to_string())?;
         if self.1.preload {
-            let loaded = load(&I::client(&handle, v), &self.1).await;
+            let loaded = load(&AnyIndex::of::<I>(&handle, v), &self.1).await;
             loaded.map_err(|e: IndexError| e.to_string())?;
         }
         Ok(())
@@ -538,7 +539,13 @@ impl<I: IndexUnderTest, C: Checker<I>> Job for Look<I, C> {
                 return (0, report);
             }
         };
-        let verified = verify(&I::client(&handle, v), &self.stress, &self.own, &mut report).await;
+        let verified = verify(
+            &AnyIndex::of::<I>(&handle, v),
+            &self.stress,
+            &self.own,
+            &mut report,
+        )
+        .await;
         for fault in self.checker.check(&handle, v).await {
             report.note(|| format!("checker: {fault}"));
         }

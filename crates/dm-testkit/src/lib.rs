@@ -35,8 +35,8 @@
 //!
 //! These items are meant for users, and change only with a line in the changelog: [`IndexUnderTest`], [`Family`],
 //! [`Failure`], [`TestKey`]; [`conform`], [`conform_one`], [`conformance!`]; [`WorldKind`], [`World`], [`Seat`],
-//! [`seats`], [`Job`]; [`Stress`], [`Mix`], [`stress`], [`Report`]; [`Op`], [`Model`], [`Mismatch`], [`apply`],
-//! [`check_all`]; [`perform`], [`answer`]. All other items may change at any time, as dmkit's own tests need.
+//! [`seats`], [`Job`], [`connect`]; [`Stress`], [`Mix`], [`stress`], [`Report`]; [`Op`], [`Model`], [`Mismatch`],
+//! [`apply`], [`check_all`]; [`perform`], [`answer`]. All other items may change at any time, as dmkit's own tests need.
 //!
 //! # Invariants
 //! * **I1** Every answer is checked. Answers about a client's own keys must be exact, and answers about hot keys must
@@ -60,6 +60,7 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod any_index;
 mod conformance;
 #[expect(unsafe_code, reason = "an allocator is an unsafe trait's")]
 mod counting;
@@ -110,7 +111,9 @@ pub use scans::{ScanCost, cost_of_scans};
 pub use script::run_bytes;
 pub use stress::{Mix, Stress, stress};
 pub use testbed::{Cards, Testbed};
-pub use world::{Job, Seat, TestWorld, TestWorlds, World, WorldKind, by_thread, counted, seats};
+pub use world::{Job, Seat, TestWorld, TestWorlds, World, WorldKind, by_thread, connect, counted, seats};
+
+pub use dm_worlds::AnyEndpoint;
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

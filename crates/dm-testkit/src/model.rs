@@ -123,15 +123,15 @@ where
             let found = index
                 .get(&key, &mut value)
                 .await
-                .map(|found| found.then_some(value));
-            return same(op, &model.entries.get(&key).cloned(), &found);
+                .map(|found| found.then_some(&value));
+            return same(op, &model.entries.get(&key), &found);
         }
         Op::Scan(from, limit) => {
             let mut scan = Scan::new();
             let found = index.scan(&from, limit, &mut scan).await;
-            let found = found.map(|()| scan.iter().map(|(k, v)| (k, v.to_vec())).collect::<Vec<_>>());
+            let found = found.map(|()| scan.iter().collect::<Vec<_>>());
             let expected = model.entries.range(from..).take(limit);
-            let expected: Vec<_> = expected.map(|(k, v)| (*k, v.clone())).collect();
+            let expected: Vec<_> = expected.map(|(k, v)| (*k, &v[..])).collect();
             return same(op, &expected, &found);
         }
         Op::Insert(key, seed) => index.insert(&key, &value_of(seed, bytes)).await,

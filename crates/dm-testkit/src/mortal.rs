@@ -8,8 +8,8 @@ use core::pin::pin;
 use core::task::{Context, Poll, Waker, ready};
 
 use dm_verbs::{
-    Attempts, Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env, LINE, LocalStep,
-    Meter, Nanos, NodeId, Op, Outcome, Place, Slot, Transport, VerbError, Wqe,
+    Attempts, CallState, Caps, ClientId, Control, ControlError, ControlReply, ControlRequest, Env, LINE,
+    LocalStep, Meter, Nanos, NodeId, Op, Outcome, Place, Slot, Transport, VerbError, Wqe,
 };
 
 use crate::doom::{Doom, Sent};
@@ -246,9 +246,11 @@ impl<V: Control + Transport> Mortal<'_, V> {
     fn lose(&self, clients: Vec<ClientId>) {
         for client in clients {
             let fence = ControlRequest::Fence { client };
-            let _answer = self
-                .inner
-                .poll_control(&fence, &mut 0, &mut Context::from_waker(Waker::noop()));
+            let _answer = self.inner.poll_control(
+                &fence,
+                &mut CallState::default(),
+                &mut Context::from_waker(Waker::noop()),
+            );
         }
     }
 }
@@ -402,14 +404,14 @@ impl<V: Transport + Control> Control for Mortal<'_, V> {
     fn poll_control(
         &self,
         request: &ControlRequest,
-        state: &mut u64,
+        state: &mut CallState,
         cx: &mut Context<'_>,
     ) -> Poll<Result<ControlReply, ControlError>> {
         if matches!(request, ControlRequest::FenceMember { .. }) && self.doom.is_powerless() {
             return Poll::Ready(Ok(ControlReply::Done));
         }
         // The first poll sends the request, so only this poll counts as a request.
-        let sent = match *state {
+        let sent = match state.step {
             0 => self.doom.sends(self.inner.client(), self.inner.now(), 1),
             _ if self.stands_still() => Sent::Nothing,
             _ => Sent::All,

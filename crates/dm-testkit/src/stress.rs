@@ -8,6 +8,7 @@ use dm_sync::Arc;
 use dm_sync::atomic::AtomicU32;
 use dm_verbs::{Control, Counters, Nanos, Verbs};
 
+use crate::any_index::AnyIndex;
 use crate::stress_client::{Client, load, verify};
 use crate::{Failure, IndexUnderTest, Job, Report, Seat, TestWorld};
 
@@ -174,7 +175,7 @@ impl<I: IndexUnderTest> Job for Load<I> {
     type Out = Result<I::Handle, String>;
     async fn run<V: Verbs + Control>(&self, _: usize, v: &V) -> Self::Out {
         let handle = self.handle.with(Option::take).ok_or("one client loads")?;
-        load(&I::client(&handle, v), &self.stress)
+        load(&AnyIndex::of::<I>(&handle, v), &self.stress)
             .await
             .map_err(|e| e.to_string())?;
         Ok(handle)
@@ -195,7 +196,7 @@ impl<I: IndexUnderTest> Job for Run<I> {
     type Out = Done;
     async fn run<V: Verbs + Control>(&self, number: usize, v: &V) -> Done {
         let handle = &self.handles[self.handle_of[number]];
-        let index = I::client(handle, v);
+        let index = AnyIndex::of::<I>(handle, v);
         let before = v.meter().counters();
         let shared = (&self.begun[..], &self.shunned);
         let mut client = Client::new(&self.stress, shared, number, v, index.value_bytes());
@@ -222,7 +223,13 @@ impl<I: IndexUnderTest> Job for Look<I> {
         }
         match self.index.open(v).await {
             Ok(handle) => {
-                let verified = verify(&I::client(&handle, v), &self.stress, &self.own, &mut report).await;
+                let verified = verify(
+                    &AnyIndex::of::<I>(&handle, v),
+                    &self.stress,
+                    &self.own,
+                    &mut report,
+                )
+                .await;
                 (verified, report)
             }
             Err(e) => {

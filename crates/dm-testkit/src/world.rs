@@ -2,14 +2,13 @@
 
 use core::fmt;
 use core::future::Future;
-use std::cell::RefCell;
+use core::pin::Pin;
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 use crate::Cards;
 use dm_loopback::Loopback;
 use dm_sim::{CostModel, RunEnd, Sim};
-use dm_sync::{Arc, thread};
+use dm_sync::{Arc, Mutex, thread};
 use dm_verbs::{CasThenRead, Control, LineOrder, Nanos, Verbs};
 use dm_worlds::AnyEndpoint;
 
@@ -121,6 +120,17 @@ pub fn counted() -> dm_loopback::Builder {
     Loopback::builder().counted_clock(Nanos::from_micros(1))
 }
 
+/// Connects a client of `pool` on this compute node. The client has the same type as the clients of a [`World`].
+///
+/// Tests that use an index without a [`Job`] use this type too, because an index is compiled once for each type of
+/// client.
+///
+/// # Panics
+/// Panics if the client cannot be connected.
+pub fn connect(pool: &Loopback, compute_node: u16) -> AnyEndpoint {
+    AnyEndpoint::Loopback(pool.connect(compute_node).expect("tests have few clients"))
+}
+
 impl From<Loopback> for World {
     fn from(world: Loopback) -> Self {
         Self::Loopback(world)
@@ -139,9 +149,27 @@ impl World {
     /// Panics if a client panics, no client id is left, or (in the simulator, which can tell) clients wait
     /// for ever.
     pub fn run<J: Job>(&self, seats: &[Seat], job: &Arc<J>) -> Vec<J::Out> {
+        let results: Vec<Option<J::Out>> = seats.iter().map(|_| None).collect();
+        let results = Arc::new(Mutex::new(results));
+        self.run_clients(seats, &|number, v| {
+            let (job, results) = (Arc::clone(job), Arc::clone(&results));
+            Box::pin(async move {
+                let result = job.run(number, &v).await;
+                results.with(|results| results[number] = Some(result));
+            })
+        });
+        let results = results.with(core::mem::take).into_iter();
+        results
+            .map(|result| result.expect("every client of a finished run has ended"))
+            .collect()
+    }
+
+    /// Runs the clients of a job. The job's type is erased here, because a test program has dozens of jobs, and would
+    /// otherwise have this code once for each of them.
+    fn run_clients(&self, seats: &[Seat], client: &Client<'_>) {
         match self {
-            Self::Loopback(world) => run_loopback(world, seats, &**job),
-            Self::Sim(sim) => run_sim(sim, seats, job),
+            Self::Loopback(world) => run_loopback(world, seats, client),
+            Self::Sim(sim) => run_sim(sim, seats, client),
         }
     }
 
@@ -179,47 +207,38 @@ pub fn by_thread(seats: &[Seat]) -> BTreeMap<Seat, Vec<usize>> {
     threads
 }
 
-fn run_loopback<J: Job>(world: &Loopback, seats: &[Seat], job: &J) -> Vec<J::Out> {
+/// Makes the future of the client with this number. The future runs the job, and stores the result.
+type Client<'j> = dyn Fn(usize, AnyEndpoint) -> Pin<Box<dyn Future<Output = ()>>> + Sync + 'j;
+
+fn run_loopback(world: &Loopback, seats: &[Seat], client: &Client<'_>) {
     let threads = by_thread(seats);
-    let work = |seat: Seat, numbers: &[usize]| {
-        dm_loopback::run_all(numbers.iter().map(|&number| async move {
-            let v = world.connect(seat.compute_node).expect("tests have few clients");
-            let v = AnyEndpoint::Loopback(v);
-            (number, job.run(number, &v).await)
-        }))
+    let run = |seat: Seat, numbers: &[usize]| {
+        let clients = numbers
+            .iter()
+            .map(|&number| async move { client(number, connect(world, seat.compute_node)).await });
+        dm_loopback::run_all(clients);
     };
-    let mut out: Vec<(usize, J::Out)> = thread::scope(|scope| {
+    thread::scope(|scope| {
         let running: Vec<_> = threads
             .iter()
-            .map(|(&seat, numbers)| scope.spawn(move || work(seat, numbers)))
+            .map(|(&seat, numbers)| scope.spawn(move || run(seat, numbers)))
             .collect();
-        let joined = running.into_iter().map(|t| t.join());
-        // The first panic continues with its own message.
-        joined
-            .flat_map(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
+        for thread in running {
+            // The first panic continues with its own message.
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
     });
-    out.sort_unstable_by_key(|(number, _)| *number);
-    out.into_iter().map(|(_, out)| out).collect()
 }
 
-fn run_sim<J: Job>(sim: &Sim, seats: &[Seat], job: &Arc<J>) -> Vec<J::Out> {
-    let out: Rc<RefCell<Vec<Option<J::Out>>>> = Rc::new(RefCell::new(seats.iter().map(|_| None).collect()));
+fn run_sim(sim: &Sim, seats: &[Seat], client: &Client<'_>) {
     for (number, seat) in seats.iter().enumerate() {
         let v = AnyEndpoint::Sim(sim.endpoint(seat.compute_node, seat.thread));
-        let (job, out) = (Arc::clone(job), Rc::clone(&out));
-        sim.spawn_task(async move {
-            let result = job.run(number, &v).await;
-            out.borrow_mut()[number] = Some(result);
-        });
+        sim.spawn_task(client(number, v));
     }
     let end = sim.run();
     assert_eq!(end, RunEnd::Finished, "at {} ns of virtual time", sim.now().0);
-    let results = out.take();
-    results
-        .into_iter()
-        .map(|result| result.expect("every client of a finished run has ended"))
-        .collect()
 }
 
 /// The worlds in which an index must work.

@@ -3,6 +3,7 @@
 use crate::{Marlin, Options};
 use dm_bench::{BenchKey, Driver, IndexEntry, Rdwc, Setting, VariantEntry};
 use dm_index::{Key8, KeyN};
+use dm_indirect::block_of;
 
 /// A choice of techniques.
 #[derive(Clone, Copy)]
@@ -59,5 +60,8 @@ fn options(way: Way, at: &Setting) -> Options {
 }
 
 fn driver<K: BenchKey>(way: Way) -> Driver<Marlin<K>> {
-    Driver::new(move |at| Ok(options(way, at)))
+    Driver::new(move |at| Ok(options(way, at))).block_bytes(|at| {
+        let (key, value) = (vec![0; at.key_bytes], vec![0; at.value_bytes]);
+        block_of([(&key[..], &value[..])]).len() as u64
+    })
 }

@@ -12,7 +12,8 @@
 //! | get or write, leaf split since | + 1 for each step to the right | READ leaf |
 //! | scan of n entries in m leaves | ⌈m/32⌉ | m READs |
 //! | [`Published`]: get | 1, or 2 | READs of 2 to 4 leaves and their synonym leaves |
-//! | [`Published`]: update, insert, remove | 4, or 5 | the READs of a get, CAS lock, READ leaf, \[WRITE leaf, WRITE unlock\] |
+//! | [`Published`]: update, remove | 4 | the READs of a get, CAS lock, READ leaf, \[WRITE leaf, WRITE unlock\] |
+//! | [`Published`]: insert | 4, or 5 if it splits a leaf | the same, without synonym leaves |
 //!
 //! No inner node is read, because a compute node's models predict the position of a key in a table of all leaves.
 //! Splits and merges do not change the table. [`Handle::collect`] writes another one if many leaves are missing in it,

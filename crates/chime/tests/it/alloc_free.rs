@@ -3,7 +3,7 @@
 
 use chime::{Applied, Key8, Options, RangeIndex, Rdwc};
 use dm_loopback::{Loopback, block_on};
-use dm_testkit::{CountingAllocator, Counts, IndexUnderTest, TestKey};
+use dm_testkit::{CountingAllocator, Counts, IndexUnderTest, TestKey, connect};
 
 use crate::common::Tree;
 
@@ -17,7 +17,7 @@ fn operations_on_present_keys_allocate_nothing() {
     for (value_bytes, hotspot_bytes, rdwc) in [(8, 0, Rdwc::OFF), (200, 0, Rdwc::OFF), (8, 1 << 16, Rdwc::ON)]
     {
         let world = Loopback::builder().build().expect("memory");
-        let v = world.connect(0).expect("a client");
+        let v = connect(&world, 0);
         block_on(async {
             let options = Options {
                 hotspot_bytes,

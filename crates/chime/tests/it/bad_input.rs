@@ -5,7 +5,7 @@ use chime::{Applied, Chime, IndexError, Key8, OpenError, Options, RangeIndex, Sc
 use dm_alloc::{AllocError, Superblock};
 use dm_loopback::{Loopback, Trouble, block_on};
 use dm_sim::{CostModel, Sim};
-use dm_testkit::{IndexUnderTest, Rng, World, cut_off, failures, fill_up, says};
+use dm_testkit::{IndexUnderTest, Rng, World, connect, cut_off, failures, fill_up, says};
 use dm_verbs::{Control, Effect, NodeId, RemotePtr, Verbs};
 
 use crate::common::Tree;
@@ -60,7 +60,7 @@ fn a_cut_memory_node_affects_only_its_own_keys() {
 #[test]
 fn a_pool_of_another_geometry_is_refused() {
     let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(async {
         let missing = Chime::<Key8>::open(&v, &options())
             .await
@@ -113,7 +113,7 @@ async fn root<V: Verbs>(v: &V) -> RemotePtr {
 #[test]
 fn a_damaged_leaf_is_reported_with_its_address() {
     let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(async {
         let tree = open(&v, options()).await;
         let client = tree.client(&v);
@@ -142,7 +142,7 @@ fn a_damaged_leaf_is_reported_with_its_address() {
 #[test]
 fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
     let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(async {
         let options = Options {
             attempts: 50,

@@ -3,7 +3,7 @@
 use chime::{Chime, Items, Options, Prefix, Variant};
 use dm_index::{Exchange, IndexError, Key8};
 use dm_loopback::{Loopback, block_on};
-use dm_testkit::{Family, HoldsItems, OutOfLines, TestKey, WorldKind, conform, exchanges};
+use dm_testkit::{Family, HoldsItems, OutOfLines, TestKey, WorldKind, conform, connect, exchanges};
 use dm_verbs::{Control, Verbs};
 
 use crate::common::Tree;
@@ -58,7 +58,7 @@ fn values_are_compared_and_exchanged() {
             .host_bytes(64 << 20)
             .build()
             .expect("a world");
-        let v = pool.connect(0).expect("a client");
+        let v = connect(&pool, 0);
         block_on(async {
             let options = variant.apply(Options::new(8));
             let tree = Chime::<Key8>::create_or_open(&v, &options).await.expect("a tree");

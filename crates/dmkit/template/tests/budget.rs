@@ -2,7 +2,7 @@
 
 use dm_index::{Applied, Key8, RangeIndex};
 use dm_loopback::block_on;
-use dm_testkit::counted;
+use dm_testkit::{connect, counted};
 use dm_verbs::Env;
 use my_index::{Index, Options};
 
@@ -11,7 +11,7 @@ use crate::costs::{GET_BYTES, INSERT_BYTES, INSERT_TRIPS, INSERT_WRITES, UPDATE_
 #[test]
 fn operations_keep_to_their_budgets() {
     let pool = counted().nodes(2).build().expect("memory");
-    let v = pool.connect(0).expect("a client");
+    let v = connect(&pool, 0);
     block_on(async {
         let index = Index::<Key8>::create_or_open(&v, &Options::new(8)).await;
         let index = index.expect("an empty pool");
@@ -60,8 +60,7 @@ fn operations_keep_to_their_budgets() {
 #[test]
 fn an_outdated_compute_node_needs_few_extra_round_trips() {
     let pool = counted().nodes(2).build().expect("memory");
-    let (v, w) = (pool.connect(0), pool.connect(1));
-    let (v, w) = (v.expect("a client"), w.expect("a client"));
+    let (v, w) = (connect(&pool, 0), connect(&pool, 1));
     block_on(async {
         let (here, there) = (Options::new(8), Options::new(8));
         let here = Index::<Key8>::create_or_open(&v, &here)

@@ -7,7 +7,7 @@ use dm_index::{Applied, Key8, RangeIndex};
 use dm_layout::NodeTypes;
 use dm_loopback::block_on;
 use dm_sync::{Arc, Fingerprint, Mutex};
-use dm_testkit::{Failure, Family, IndexUnderTest, TestKey, WorldKind, conform, counted, perform};
+use dm_testkit::{Failure, Family, IndexUnderTest, TestKey, WorldKind, conform, connect, counted, perform};
 use dm_verbs::{Control, Env, Verbs};
 
 use crate::tree::{ArtHopscotch, Shape};
@@ -54,7 +54,7 @@ fn it_passes_the_script_of_every_index() {
 #[test]
 fn a_get_is_one_round_trip_and_a_write_two() {
     let pool = counted().nodes(2).build().expect("memory");
-    let v = pool.connect(0).expect("a client");
+    let v = connect(&pool, 0);
     block_on(async {
         let index = ArtHopscotch::<Key8>::create_or_open(&v, &Shape::new(8))
             .await

@@ -6,8 +6,8 @@ use dm_layout::{RADIX_HEAD_BYTES, RadixSlot, SingleLeaf, SlotWord};
 use dm_loopback::{BuildError, Loopback, Trouble, block_on};
 use dm_sim::{CostModel, Sim};
 use dm_testkit::{
-    Damage, IndexUnderTest, Job, World, cut_off, cut_off_midway, damage, damage_worlds, failures, fill_up,
-    load_for_damage, says,
+    Damage, IndexUnderTest, Job, World, connect, cut_off, cut_off_midway, damage, damage_worlds, failures,
+    fill_up, load_for_damage, says,
 };
 use dm_verbs::{Control, Effect, Nanos, NodeId, RemotePtr, Verbs};
 use dolphin::{Applied, Dolphin, IndexError, Key8, KeyN, NodeTypes, OpenError, Options, RangeIndex};
@@ -44,7 +44,7 @@ fn a_world_without_memory_nodes_is_refused() {
 fn more_memory_nodes_than_a_slot_can_distinguish_are_refused() {
     let world = Loopback::builder().nodes(257).host_bytes(64 << 10).build();
     let world = world.expect("a world of small nodes");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     let refused = block_on(Dolphin::<Key8>::create_or_open(&v, &options())).expect_err("too many");
     let expected = AllocError::TooManyNodes {
         listed: 257,
@@ -63,7 +63,7 @@ fn more_memory_nodes_than_a_slot_can_distinguish_are_refused() {
 fn a_lock_table_larger_than_on_chip_memory_is_refused() {
     let world = Loopback::builder().nodes(2).chip_bytes(1 << 10).build();
     let world = world.expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     let refused = block_on(Dolphin::<Key8>::create_or_open(&v, &Options::new(8))).expect_err("no room");
     let OpenError::Pool(AllocError::ChipTooSmall { node, wanted, has }) = &refused else {
         panic!("{refused}");
@@ -91,7 +91,7 @@ const OTHERS: [fn(&mut Options); 6] = [
 #[test]
 fn a_pool_of_another_geometry_or_kind_is_refused() {
     let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(async {
         let missing = Dolphin::<Key8>::open(&v, &options()).await.expect_err("no pool");
         assert!(
@@ -123,7 +123,7 @@ fn a_pool_of_another_geometry_or_kind_is_refused() {
             shared_updates: true,
             ..Options::items()
         };
-        let wider = Dolphin::<KeyN<32>>::open(&v, &options()).await.err();
+        let wider = Dolphin::<KeyN<24>>::open(&v, &options()).await.err();
         let items = Dolphin::<Key8>::open(&v, &items).await.err();
         for refused in [wider, items] {
             let refused = refused.expect("other keys, other values");
@@ -140,7 +140,7 @@ fn a_pool_of_another_geometry_or_kind_is_refused() {
 #[test]
 fn another_index_and_impossible_leaves_are_refused() {
     let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(async {
         for leaf_bytes in [0, 64, 100, 1 << 20] {
             let odd = Options {
@@ -172,7 +172,7 @@ fn another_index_and_impossible_leaves_are_refused() {
 #[test]
 fn refused_arguments_say_what_was_expected() {
     let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(async {
         let tree = open(&v).await;
         let client = tree.client(&v);
@@ -310,7 +310,7 @@ async fn named<V: Verbs + Control>(v: &V, at: RemotePtr, bytes: usize) {
 #[test]
 fn a_damaged_leaf_entry_or_radix_node_is_reported_with_its_address() {
     let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(async {
         let tree = open(&v).await;
         let client = tree.client(&v);

@@ -11,6 +11,7 @@ use dm_verbs::{Env, RemotePtr, Verbs};
 use dolphin::{Dolphin, Key8, NodeTypes, Options};
 
 use dm_alloc::{Allocator, ReclaimOptions, Superblock};
+use dm_testkit::connect;
 
 /// Number of keys.
 const KEYS: u64 = 1_000;
@@ -74,7 +75,7 @@ async fn mislead<V: Verbs + dm_verbs::Control>(v: &V, at: Key8, as_of: Key8) {
 
 fn looked_up(separators: SeparatorOptions, scan_first: bool) -> Result<(), dm_index::IndexError> {
     let pool = Loopback::builder().nodes(2).build().expect("memory");
-    let v = pool.connect(0).expect("a client");
+    let v = connect(&pool, 0);
     block_on(async {
         let tree = Dolphin::<Key8>::create_or_open(&v, &options(separators))
             .await
@@ -133,7 +134,7 @@ fn a_client_that_follows_the_same_wrong_entry_again_fails() {
 fn a_small_cache_stores_all_separators_approximately() {
     const MANY: u64 = 60_000;
     let pool = dm_testkit::counted().nodes(2).build().expect("memory");
-    let v = pool.connect(0).expect("a client");
+    let v = connect(&pool, 0);
     block_on(async {
         let tight = Options {
             leaf_bytes: 256,
@@ -208,10 +209,7 @@ fn a_small_cache_stores_all_separators_approximately() {
 #[test]
 fn an_approximate_hint_that_leads_too_far_left_is_replaced() {
     let pool = dm_testkit::counted().nodes(2).build().expect("memory");
-    let (v, w) = (
-        pool.connect(0).expect("a client"),
-        pool.connect(1).expect("another"),
-    );
+    let (v, w) = (connect(&pool, 0), connect(&pool, 1));
     block_on(async {
         let rough = Options {
             leaf_bytes: 256,

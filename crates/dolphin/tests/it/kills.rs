@@ -5,8 +5,8 @@ use core::future::Future;
 use core::task::{Context, Waker};
 
 use dm_alloc::Superblock;
-use dm_loopback::{Endpoint, Loopback, block_on};
-use dm_testkit::{KillRun, full_kills_on_loopback, full_kills_simulated, short_kills};
+use dm_loopback::{Loopback, block_on};
+use dm_testkit::{AnyEndpoint, KillRun, connect, full_kills_on_loopback, full_kills_simulated, short_kills};
 use dm_verbs::{Nanos, Verbs};
 use dolphin::{Dolphin, Key8, Options, RangeIndex, ReclaimOptions};
 
@@ -65,7 +65,7 @@ fn full_kills_of_threads() {
 
 /// Returns the sum of the sharer counts of all lock words.
 #[expect(clippy::unwrap_used, reason = "a test may panic")]
-async fn counted(v: &Endpoint) -> u64 {
+async fn counted(v: &AnyEndpoint) -> u64 {
     let superblock = Superblock::inspect(v).await.unwrap();
     let mut counted = 0;
     for table in &superblock.lock_tables {
@@ -97,8 +97,8 @@ fn the_share_of_a_client_that_dies_in_an_update_is_freed() {
             locks_per_node: 64,
             ..Options::new(8)
         };
-        let tree = |v: &Endpoint| block_on(Dolphin::<Key8>::create_or_open(v, &options)).unwrap();
-        let (one, other) = (world.connect(0).unwrap(), world.connect(1).unwrap());
+        let tree = |v: &AnyEndpoint| block_on(Dolphin::<Key8>::create_or_open(v, &options)).unwrap();
+        let (one, other) = (connect(&world, 0), connect(&world, 1));
         let (dead, living) = (tree(&one), tree(&other));
         let (sharer, holder) = (dead.client(&one), living.client(&other));
         block_on(sharer.insert(&Key8(5), &[1; 8])).unwrap();

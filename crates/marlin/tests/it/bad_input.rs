@@ -5,8 +5,8 @@ use dm_alloc::{AllocError, Superblock};
 use dm_loopback::{Loopback, Trouble, block_on};
 use dm_sim::{CostModel, Sim};
 use dm_testkit::{
-    Damage, IndexUnderTest, Job, World, cut_off, cut_off_midway, damage, damage_worlds, failures, fill_up,
-    load_for_damage, says,
+    Damage, IndexUnderTest, Job, World, connect, cut_off, cut_off_midway, damage, damage_worlds, failures,
+    fill_up, load_for_damage, says,
 };
 use dm_verbs::{Control, Effect, Nanos, NodeId, RemotePtr, Verbs};
 use marlin::{Applied, IndexError, Key8, KeyN, Marlin, OpenError, Options, RangeIndex};
@@ -34,7 +34,7 @@ async fn open<V: Verbs + Control>(v: &V) -> Marlin<Key8> {
 fn more_memory_nodes_than_a_reference_can_distinguish_are_refused() {
     let world = Loopback::builder().nodes(257).host_bytes(64 << 10).build();
     let world = world.expect("a world of small nodes");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     let refused = block_on(Marlin::<Key8>::create_or_open(&v, &options())).expect_err("too many");
     let (listed, most) = (257, 256);
     assert_eq!(
@@ -56,7 +56,7 @@ const OTHERS: [fn(&mut Options); 5] = [
 #[test]
 fn a_pool_of_another_geometry_or_kind_is_refused() {
     let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(async {
         let missing = Marlin::<Key8>::open(&v, &options()).await.expect_err("no pool");
         says(&missing, &["no pool was created here", "mn0"]);
@@ -79,7 +79,7 @@ fn a_pool_of_another_geometry_or_kind_is_refused() {
             node_bytes: 256,
             ..Options::items()
         };
-        let wider = Marlin::<KeyN<32>>::open(&v, &options()).await.err();
+        let wider = Marlin::<KeyN<24>>::open(&v, &options()).await.err();
         let items = Marlin::<Key8>::open(&v, &items).await.err();
         for refused in [wider, items] {
             let refused = refused.expect("other keys, other values");
@@ -100,7 +100,7 @@ fn a_pool_of_another_geometry_or_kind_is_refused() {
 #[test]
 fn impossible_nodes_and_refused_arguments_say_what_was_expected() {
     let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(async {
         for node_bytes in [0, 64, 100, 1 << 20] {
             let odd = Options {
@@ -183,7 +183,7 @@ async fn root<V: Verbs>(v: &V) -> RemotePtr {
 #[test]
 fn a_damaged_node_or_block_is_reported_with_its_address() {
     let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(async {
         let tree = open(&v).await;
         let client = tree.client(&v);

@@ -2,7 +2,7 @@
 
 use dm_index::{Exchange, IndexError, Key8};
 use dm_loopback::{Loopback, block_on};
-use dm_testkit::{Family, HoldsItems, OutOfLines, TestKey, WorldKind, conform, exchanges};
+use dm_testkit::{Family, HoldsItems, OutOfLines, TestKey, WorldKind, conform, connect, exchanges};
 use dm_verbs::{Control, Verbs};
 use marlin::{Items, Marlin, Options, Prefix};
 
@@ -37,7 +37,7 @@ fn values_are_compared_and_exchanged() {
     for shared in [true, false] {
         let pool = Loopback::builder().nodes(2).host_bytes(64 << 20).build();
         let pool = pool.expect("memory");
-        let v = pool.connect(0).expect("a client");
+        let v = connect(&pool, 0);
         let options = Options {
             shared,
             ..Options::new(8)

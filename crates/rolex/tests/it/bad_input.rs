@@ -7,8 +7,8 @@ use dm_alloc::Superblock;
 use dm_loopback::{Loopback, Trouble, block_on};
 use dm_sim::{CostModel, Sim};
 use dm_testkit::{
-    Damage, IndexUnderTest, Job, World, cut_off, cut_off_midway, damage, damage_worlds, failures, fill_up,
-    load_for_damage, says,
+    Damage, IndexUnderTest, Job, World, connect, cut_off, cut_off_midway, damage, damage_worlds, failures,
+    fill_up, load_for_damage, says,
 };
 use dm_verbs::{Control, Effect, Nanos, NodeId, RemotePtr, Verbs};
 use rolex::{
@@ -57,7 +57,7 @@ const OTHERS: [fn(&mut Options); 5] = [
 #[test]
 fn a_pool_of_another_geometry_or_kind_is_refused() {
     let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(async {
         let missing = Rolex::<Key8>::open(&v, &options()).await.expect_err("no pool");
         says(&missing, &["no pool was created here", "mn0"]);
@@ -75,7 +75,7 @@ fn a_pool_of_another_geometry_or_kind_is_refused() {
                 says(&refused, &["another geometry", "differ from byte"]);
             }
         }
-        let wider = Rolex::<KeyN<32>>::open(&v, &options()).await.err();
+        let wider = Rolex::<KeyN<24>>::open(&v, &options()).await.err();
         let items = Options {
             span: 6,
             ..Options::items()
@@ -98,7 +98,7 @@ fn a_pool_of_another_geometry_or_kind_is_refused() {
 #[test]
 fn impossible_leaves_and_refused_arguments_say_what_was_expected() {
     let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(async {
         for span in [0, 1, 1 << 20] {
             let odd = Options { span, ..options() };
@@ -148,7 +148,7 @@ fn a_full_pool_loses_no_acknowledged_write() {
 fn a_full_pool_has_no_new_table() {
     let world = Loopback::builder().nodes(1).host_bytes(256 << 10).build();
     let world = world.expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(async {
         let index = open(&v).await;
         let client = index.client(&v);
@@ -202,7 +202,7 @@ async fn root<V: Verbs>(v: &V) -> RemotePtr {
 #[test]
 fn a_damaged_leaf_or_table_is_reported_with_its_address() {
     let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(async {
         let index = open(&v).await;
         let client = index.client(&v);
@@ -242,7 +242,7 @@ fn a_damaged_leaf_or_table_is_reported_with_its_address() {
 #[test]
 fn a_damaged_leaf_of_a_run_is_no_error_of_another_key() {
     let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(async {
         let index = Published::<Key8>::create_or_open(&v, &Options::published(8)).await;
         let index = index.expect("a pool");

@@ -2,7 +2,7 @@
 
 use dm_index::{Exchange, IndexError, Key8};
 use dm_loopback::{Loopback, block_on};
-use dm_testkit::{Family, HoldsItems, OutOfLines, TestKey, WorldKind, conform, exchanges};
+use dm_testkit::{Family, HoldsItems, OutOfLines, TestKey, WorldKind, conform, connect, exchanges};
 use dm_verbs::{Control, Verbs};
 use rolex::{ChimeLearned, Items, Options, Prefix, Published, PublishedParts, Rolex, RolexParts};
 
@@ -50,7 +50,7 @@ fn items_as_published_pass_the_script_of_every_index() {
 fn values_are_compared_and_exchanged() {
     let pool = || Loopback::builder().nodes(2).host_bytes(64 << 20).build();
     let pools = [(); 3].map(|()| pool().expect("memory"));
-    let [whole, hop, published] = pools.each_ref().map(|pool| pool.connect(0).expect("a client"));
+    let [whole, hop, published] = pools.each_ref().map(|pool| connect(pool, 0));
     block_on(async {
         let index = Rolex::<Key8>::create_or_open(&whole, &Options::new(8)).await;
         exchanges(&index.expect("a pool").client(&whole)).await;

@@ -3,6 +3,7 @@
 use dm_alloc::Superblock;
 use dm_index::{Applied, Child, RangeIndex};
 use dm_loopback::{Loopback, block_on};
+use dm_testkit::connect;
 use dm_verbs::{Counters, Env, Nanos, RemotePtr, Verbs};
 use rolex::{Key8, Options, ReclaimOptions, Rolex};
 
@@ -30,10 +31,7 @@ const fn once_each(counters: Counters) -> u64 {
 #[test]
 fn another_compute_node_reads_the_new_table() {
     let pool = Loopback::builder().nodes(2).build().expect("memory");
-    let (a, b) = (
-        pool.connect(0).expect("a client"),
-        pool.connect(1).expect("a client"),
-    );
+    let (a, b) = (connect(&pool, 0), connect(&pool, 1));
     block_on(async {
         let here = Rolex::<Key8>::create_or_open(&a, &options())
             .await
@@ -76,10 +74,7 @@ fn another_compute_node_reads_the_new_table() {
 #[test]
 fn a_compute_node_finds_a_table_and_learns_the_other_leaves_on_its_way() {
     let pool = Loopback::builder().nodes(1).build().expect("memory");
-    let (a, b) = (
-        pool.connect(0).expect("a client"),
-        pool.connect(1).expect("a client"),
-    );
+    let (a, b) = (connect(&pool, 0), connect(&pool, 1));
     block_on(async {
         let here = Rolex::<Key8>::create_or_open(&a, &options())
             .await
@@ -110,7 +105,7 @@ fn a_compute_node_finds_a_table_and_learns_the_other_leaves_on_its_way() {
 #[test]
 fn a_compute_node_that_collects_publishes_its_splits() {
     let pool = Loopback::builder().nodes(1).build().expect("memory");
-    let v = pool.connect(0).expect("a client");
+    let v = connect(&pool, 0);
     block_on(async {
         let index = Rolex::<Key8>::create_or_open(&v, &options())
             .await
@@ -134,7 +129,7 @@ fn a_compute_node_that_collects_publishes_its_splits() {
 #[test]
 fn a_visit_ends_at_damaged_bytes() {
     let pool = Loopback::builder().nodes(1).build().expect("memory");
-    let v = pool.connect(0).expect("a client");
+    let v = connect(&pool, 0);
     block_on(async {
         let options = Options {
             attempts: 200,
@@ -180,7 +175,7 @@ fn the_memory_of_old_tables_is_reused() {
         .host_bytes(8 << 20)
         .build()
         .expect("memory");
-    let v = pool.connect(0).expect("a client");
+    let v = connect(&pool, 0);
     block_on(async {
         let index = Rolex::<Key8>::create_or_open(&v, &options())
             .await

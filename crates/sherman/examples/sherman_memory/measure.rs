@@ -6,7 +6,7 @@ use std::error::Error;
 use dm_cache::CacheBytes;
 use dm_index::{Key8, RangeIndex};
 use dm_loopback::{Loopback, block_on};
-use dm_testkit::Counts;
+use dm_testkit::{Counts, connect};
 use dm_workload::KeySpace;
 use sherman::{Applied, Options, Sherman};
 
@@ -49,7 +49,7 @@ pub(crate) fn measure(keys: u64, mut progress: impl FnMut(u64)) -> Result<Measur
         .nodes(1)
         .host_bytes(keys * 64 + (64 << 20))
         .build()?;
-    let v = world.connect(0)?;
+    let v = connect(&world, 0);
     block_on(async {
         let options = Options {
             // With this budget, nothing is evicted.

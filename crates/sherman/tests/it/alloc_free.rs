@@ -4,7 +4,7 @@
 use crate::common::Tree;
 use dm_index::{Applied, RangeIndex, Scan};
 use dm_loopback::{Loopback, block_on};
-use dm_testkit::{Counts, IndexUnderTest, TestKey};
+use dm_testkit::{Counts, IndexUnderTest, TestKey, connect};
 use sherman::{Key8, NodeSize, Options, Rdwc, Variant};
 
 const KEYS: u64 = 2_000;
@@ -22,7 +22,7 @@ fn operations_on_present_keys_allocate_nothing() {
         (Variant::Default, 8, Rdwc::ON),
     ] {
         let world = Loopback::builder().build().expect("memory");
-        let v = world.connect(0).expect("a client");
+        let v = connect(&world, 0);
         block_on(async {
             let options = variant.apply(Options {
                 node: NodeSize::Bytes(1024),

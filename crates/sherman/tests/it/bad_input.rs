@@ -11,7 +11,8 @@ use dm_loopback::{BuildError, Loopback, Trouble, block_on};
 use dm_sim::{CostModel, RunEnd, Sim};
 use dm_sync::{Arc, Mutex};
 use dm_testkit::{
-    IndexUnderTest, Job, Rng, Seat, TestKey, World, cut_off, failures, fill_up, says, seats, value_of,
+    AnyEndpoint, IndexUnderTest, Job, Rng, Seat, TestKey, World, connect, cut_off, failures, fill_up, says,
+    seats, value_of,
 };
 use dm_verbs::{AtomicUnit, Capability, Control, Effect, Env, Nanos, NodeId, RemotePtr, Verbs};
 use sherman::{Key8, KeyN, NodeSize, OpenError, Options, Sherman, Variant};
@@ -37,7 +38,7 @@ fn a_world_that_tears_lines_is_refused_by_name() {
         .atomic_unit(AtomicUnit::Word)
         .build()
         .expect("a world");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     let refused = block_on(Sherman::<Key8>::create_or_open(&v, &Options::new(8)));
     match refused {
         Err(OpenError::Refused(e)) => assert_eq!(e.missing, Capability::LineAtomicity),
@@ -61,7 +62,7 @@ fn too_many_memory_nodes_for_near_children_are_refused_and_six_bytes_suffice() {
         .host_bytes(1 << 20)
         .build()
         .expect("a world");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     let options = Options {
         chunk_bytes: 64 << 10,
         locks_per_node: 64,
@@ -122,7 +123,7 @@ fn a_bulk_load_that_does_not_fit_is_refused() {
         .host_bytes(128 << 10)
         .build()
         .expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(async {
         let tree = open(&v, options()).await;
         let mut numbers = 0..1_000_000;
@@ -145,7 +146,7 @@ fn a_lock_table_larger_than_on_chip_memory_is_refused() {
         .chip_bytes(1 << 10)
         .build()
         .expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     let refused = block_on(Sherman::<Key8>::create_or_open(&v, &Options::new(8))).expect_err("no room");
     let OpenError::Pool(AllocError::ChipTooSmall { node, wanted, has }) = &refused else {
         panic!("{refused}");
@@ -163,7 +164,7 @@ fn a_lock_table_larger_than_on_chip_memory_is_refused() {
 #[test]
 fn a_pool_of_another_geometry_or_kind_is_refused() {
     let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(async {
         let missing = Sherman::<Key8>::open(&v, &Options::new(8))
             .await
@@ -180,7 +181,7 @@ fn a_pool_of_another_geometry_or_kind_is_refused() {
         );
         let others = [
             Sherman::<Key8>::create_or_open(&v, &Options::new(16)).await.err(),
-            Sherman::<KeyN<32>>::create_or_open(&v, &Options::new(8))
+            Sherman::<KeyN<24>>::create_or_open(&v, &Options::new(8))
                 .await
                 .err(),
             Sherman::<Key8>::open(
@@ -221,7 +222,7 @@ fn a_pool_of_another_geometry_or_kind_is_refused() {
 #[test]
 fn another_index_or_a_damaged_superblock_is_refused() {
     let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(async {
         let locks = LockPlan {
             home: LockHome::Host,
@@ -244,7 +245,7 @@ fn another_index_or_a_damaged_superblock_is_refused() {
         says(&refused, &["else", "shrm"]);
     });
     let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(async {
         drop(open(&v, options()).await);
         let page = |at| RemotePtr::new(NodeId(0), at).expect("in range");
@@ -278,7 +279,7 @@ fn another_index_or_a_damaged_superblock_is_refused() {
 #[test]
 fn refused_arguments_say_what_was_expected() {
     let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(async {
         let tree = open(&v, options()).await;
         let client = tree.client(&v);
@@ -330,7 +331,7 @@ async fn root<V: Verbs>(v: &V) -> RemotePtr {
 #[test]
 fn a_damaged_node_is_reported_with_its_address() {
     let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(async {
         let tree = open(&v, options()).await;
         let client = tree.client(&v);
@@ -363,7 +364,7 @@ fn a_damaged_node_is_reported_with_its_address() {
 #[test]
 fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
     let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(async {
         let options = Options {
             attempts: 50,
@@ -425,7 +426,7 @@ fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
 #[test]
 fn a_client_in_a_circle_of_siblings_restarts_at_the_root() {
     let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(async {
         // These handles use the first leaf as the root until they read the root word again.
         let mut stale = Vec::new();
@@ -614,6 +615,7 @@ fn a_dead_lock_holder_is_named() {
         let victim = std::rc::Rc::new(std::cell::Cell::new(0));
         let name = std::rc::Rc::clone(&victim);
         let task = sim.spawn(0, 0, move |v| async move {
+            let v = AnyEndpoint::Sim(v);
             name.set(v.client().0);
             let client = writer.client(&v);
             loop {
@@ -631,6 +633,7 @@ fn a_dead_lock_holder_is_named() {
         let result = std::rc::Rc::new(std::cell::Cell::new(None));
         let (tree, out) = (std::rc::Rc::clone(&tree), std::rc::Rc::clone(&result));
         sim.spawn(1, 0, move |v| async move {
+            let v = AnyEndpoint::Sim(v);
             // This handle belongs to another compute node, so it has its own cache.
             let cold = open(&v, options()).await;
             let client = cold.client(&v);

@@ -199,8 +199,8 @@ const THREE_UNLOCK: Cost = Cost { writes: 1, ..THREE };
 fn by_default_every_write_takes_two_round_trips() {
     let small = costs::<Key8, Slotted<Key8>>(Options::new(8));
     expect(&small, TWO_UNLOCK, TWO, [8, 17, 1]);
-    let large = costs::<KeyN<32>, Slotted<KeyN<32>>>(Options::new(24));
-    expect(&large, TWO_UNLOCK, TWO, [24, 57, 1]);
+    let large = costs::<KeyN<24>, Slotted<KeyN<24>>>(Options::new(24));
+    expect(&large, TWO_UNLOCK, TWO, [24, 49, 1]);
 }
 
 #[test]

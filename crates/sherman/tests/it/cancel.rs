@@ -15,7 +15,7 @@ use dm_layout::{Checksummed, Slotted};
 use dm_loopback::Loopback;
 use dm_sim::{CostModel, RunEnd, Sim};
 use dm_sync::Arc;
-use dm_testkit::{IndexUnderTest, Job, Rng, Seat, TestKey, World, seats, value_of};
+use dm_testkit::{AnyEndpoint, IndexUnderTest, Job, Rng, Seat, TestKey, World, seats, value_of};
 use dm_verbs::{Control, Nanos, Verbs};
 use sherman::{Key8, LeafFormat, NodeSize, Options, Sherman, Variant};
 
@@ -361,6 +361,7 @@ fn simulated_clients_that_are_dropped_for_good() {
             .map(|(n, own)| {
                 let (own, trees) = (Rc::clone(own), Rc::clone(&trees));
                 sim.spawn((n % 2) as u16, (n / 4) as u16, move |v| async move {
+                    let v = AnyEndpoint::Sim(v);
                     let client = trees[n % 2].client(&v);
                     let mut rng = Rng::new(seed, n as u64);
                     for _ in 0..300 {

@@ -11,7 +11,7 @@ use dm_layout::{Bookend, Slotted};
 use dm_loopback::{Loopback, block_on};
 use dm_sim::{CostModel, Sim};
 use dm_sync::Arc;
-use dm_testkit::{IndexUnderTest, Job, Mix, Report, Seat, Stress, TestKey, World, seats, stress};
+use dm_testkit::{IndexUnderTest, Job, Mix, Report, Seat, Stress, TestKey, World, connect, seats, stress};
 use dm_verbs::{AtomicVsWrite, Control, FailedCas, RemotePtr, Verbs};
 use sherman::{Flaws, Key8, LeafFormat, NodeSize, Options, Sherman};
 
@@ -124,7 +124,7 @@ async fn read_torn<F: LeafFormat<Key8>, V: Verbs + Control>(
 
 fn on_loopback<F: LeafFormat<Key8>>(flaws: Flaws, line: usize) -> Result<Option<Vec<u8>>, IndexError> {
     let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(read_torn::<F, _>(&v, flaws, line))
 }
 

@@ -10,7 +10,7 @@ use dm_index::{Applied, Exchange, IndexError, Key8, RangeIndex};
 use dm_layout::Checksummed;
 use dm_loopback::{Loopback, block_on};
 use dm_testkit::{
-    Family, HoldsItems, OutOfLines, Rng, TestKey, WorldKind, by_fours, conform, counted, exchanges,
+    Family, HoldsItems, OutOfLines, Rng, TestKey, WorldKind, by_fours, conform, connect, counted, exchanges,
 };
 use dm_verbs::{Control, Counters, Env, Nanos, Verbs};
 use sherman::{Items, NodeSize, Options, Prefix, ReclaimOptions, Sherman, leading_bytes};
@@ -59,10 +59,10 @@ fn items_pass_the_script_on_cards_with_weak_capabilities() {
 #[test]
 fn values_are_compared_and_exchanged() {
     let pool = pool(2);
-    let v = pool.connect(0).expect("a client");
+    let v = connect(&pool, 0);
     for node in [NodeSize::Span(6), NodeSize::Bytes(1024)] {
         let pool = self::pool(2);
-        let v = pool.connect(0).expect("a client");
+        let v = connect(&pool, 0);
         let options = Options {
             node,
             ..Options::new(8)
@@ -99,7 +99,7 @@ fn word(rng: &mut Rng) -> Vec<u8> {
 #[test]
 fn byte_strings_of_all_lengths_behave_as_in_a_map() {
     let pool = pool(2);
-    let v = pool.connect(0).expect("a client");
+    let v = connect(&pool, 0);
     let options = Options {
         node: NodeSize::Span(4),
         ..Options::items()
@@ -191,7 +191,7 @@ fn small() -> Options {
 fn four_rounds_of_inserts_and_removes_lose_no_block() {
     for nodes in [1, 3] {
         let pool = pool(nodes);
-        let v = pool.connect(0).expect("a client");
+        let v = connect(&pool, 0);
         block_on(async {
             let tree = Sherman::<Key8>::create_or_open(&v, &small())
                 .await
@@ -243,7 +243,7 @@ fn cost(now: Counters, before: &mut Counters) -> (u64, u64, u64) {
 #[test]
 fn costs() {
     let pool = counted().nodes(1).build().expect("a world");
-    let v = pool.connect(0).expect("a client");
+    let v = connect(&pool, 0);
     block_on(async {
         let tree = Sherman::<Key8>::create_or_open(&v, &Options::items())
             .await
@@ -290,7 +290,7 @@ fn a_dropped_operation_takes_effect_completely_or_not_at_all() {
         .delays(2)
         .build()
         .expect("a world");
-    let v = pool.connect(0).expect("a client");
+    let v = connect(&pool, 0);
     block_on(async {
         let tree = Sherman::<Key8>::create_or_open(&v, &small())
             .await
@@ -338,7 +338,7 @@ async fn read<V: Verbs + Control, I: Exchange>(items: &Items<'_, V, I>, key: &[u
 #[test]
 fn bad_input_and_broken_blocks_are_named() {
     let pool = pool(1);
-    let v = pool.connect(0).expect("a client");
+    let v = connect(&pool, 0);
     block_on(async {
         let plain = Sherman::<Key8>::create_or_open(&v, &Options::new(8))
             .await
@@ -351,7 +351,7 @@ fn bad_input_and_broken_blocks_are_named() {
         assert!(other.is_err(), "a pool of 8-byte values is not a pool of items");
     });
     let pool = self::pool(1);
-    let v = pool.connect(0).expect("a client");
+    let v = connect(&pool, 0);
     block_on(async {
         let tree = Sherman::<Key8>::create_or_open(&v, &Options::items())
             .await

@@ -2,6 +2,7 @@
 
 use dm_index::{Applied, IndexError, Key8, RangeIndex};
 use dm_loopback::{Loopback, Trouble, block_on};
+use dm_testkit::connect;
 use dm_verbs::{Effect, Nanos, NodeId};
 use sherman::{NodeSize, Options, ReclaimOptions, Sherman};
 
@@ -20,7 +21,7 @@ fn options() -> Options {
 #[test]
 fn an_operation_of_unknown_effect_stays_announced_until_a_read_behind_it() {
     let pool = Loopback::builder().nodes(1).build().expect("memory");
-    let [v, w] = [0, 1].map(|_| pool.connect(0).expect("a client"));
+    let [v, w] = [0, 1].map(|_| connect(&pool, 0));
     let tree = block_on(Sherman::<Key8>::create_or_open(&w, &options())).expect("a tree");
     let rounds = || {
         for _ in 0..4 {

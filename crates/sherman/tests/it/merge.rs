@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use dm_alloc::Superblock;
 use dm_index::{Applied, Key8, RangeIndex, Scan};
 use dm_loopback::{Loopback, block_on};
+use dm_testkit::connect;
 use dm_verbs::{Env, Verbs};
 use sherman::{NodeSize, Options, Sherman};
 
@@ -26,7 +27,7 @@ fn key(i: u64) -> Key8 {
 fn a_tree_shrinks_as_it_grew() {
     const KEYS: u64 = 4_000;
     let pool = Loopback::builder().nodes(2).host_bytes(16 << 20).build().unwrap();
-    let v = pool.connect(0).unwrap();
+    let v = connect(&pool, 0);
     block_on(async {
         let tree = Sherman::<Key8>::create_or_open(&v, &small()).await.unwrap();
         let client = tree.client(&v);
@@ -77,7 +78,7 @@ fn a_tree_shrinks_as_it_grew() {
 fn a_loaded_tree_shrinks() {
     const KEYS: u64 = 6_000;
     let pool = Loopback::builder().nodes(3).host_bytes(16 << 20).build().unwrap();
-    let v = pool.connect(0).unwrap();
+    let v = connect(&pool, 0);
     block_on(async {
         let tree = Sherman::<Key8>::create_or_open(&v, &small()).await.unwrap();
         let client = tree.client(&v);
@@ -113,7 +114,7 @@ fn merges_beside_inserts_and_scans_lose_nothing() {
     let pool = Loopback::builder().nodes(2).host_bytes(64 << 20).build().unwrap();
     let trees: Vec<_> = (0..2)
         .map(|cn| {
-            let v = pool.connect(cn).unwrap();
+            let v = connect(&pool, cn);
             block_on(Sherman::<Key8>::create_or_open(&v, &small())).unwrap()
         })
         .collect();
@@ -123,7 +124,7 @@ fn merges_beside_inserts_and_scans_lose_nothing() {
                 let (pool, trees) = (&pool, &trees);
                 scope.spawn(move || {
                     let cn = (t % 2) as u16;
-                    let v = pool.connect(cn).unwrap();
+                    let v = connect(pool, cn);
                     let client = trees[usize::from(cn)].client(&v);
                     let (mut value, mut scan) = (Vec::new(), Scan::new());
                     let mine = |i: u64| Key8(i * THREADS + t);

@@ -5,7 +5,7 @@ use crate::common::Tree;
 use dm_index::RangeIndex;
 use dm_layout::{Checksummed, Slotted};
 use dm_loopback::{Loopback, block_on};
-use dm_testkit::{IndexUnderTest, Model, OP_BYTES, Op, TestKey, apply, check_all};
+use dm_testkit::{IndexUnderTest, Model, OP_BYTES, Op, TestKey, apply, check_all, connect};
 use dm_verbs::Env;
 use proptest::prelude::*;
 use sherman::{Key8, KeyN, LeafFormat, NodeSize, Options, Variant};
@@ -23,7 +23,7 @@ fn run<K: TestKey, F: LeafFormat<K>>(options: Options, ops: &[Op<K>]) -> Result<
         .host_bytes(64 << 20)
         .build()
         .expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(async {
         let index = Tree::<K, F>::new(Options {
             chunk_bytes: 64 << 10,
@@ -79,9 +79,9 @@ proptest! {
     }
 
     #[test]
-    fn large_keys(ops in ops::<KeyN<16>>(300, 800), span in 4usize..9) {
+    fn large_keys(ops in ops::<KeyN<24>>(300, 800), span in 4usize..9) {
         let options = Options { node: NodeSize::Span(span), ..Options::new(24) };
-        run::<KeyN<16>, Slotted<KeyN<16>>>(options, &ops)?;
+        run::<KeyN<24>, Slotted<KeyN<24>>>(options, &ops)?;
     }
 
     #[test]

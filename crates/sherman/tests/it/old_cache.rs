@@ -1,20 +1,20 @@
 //! Tests of a compute node with cached nodes that another compute node has split many times since.
 
 use dm_index::{Applied, Key8, RangeIndex, Scan};
-use dm_loopback::{Endpoint, Loopback, block_on};
-use dm_testkit::counted;
+use dm_loopback::{Loopback, block_on};
+use dm_testkit::{AnyEndpoint, connect, counted};
 use dm_verbs::Env;
 use sherman::{NodeSize, Options, Sherman};
 
 /// A pool with clients of two compute nodes.
-fn pool() -> (Loopback, [Endpoint; 2]) {
+fn pool() -> (Loopback, [AnyEndpoint; 2]) {
     let pool = counted().nodes(1).build().expect("memory");
-    let clients = [0, 1].map(|number| pool.connect(number).expect("a client"));
+    let clients = [0, 1].map(|number| connect(&pool, number));
     (pool, clients)
 }
 
 /// Opens the tree, whose nodes are small.
-fn open(v: &Endpoint) -> Sherman<Key8> {
+fn open(v: &AnyEndpoint) -> Sherman<Key8> {
     let options = Options {
         node: NodeSize::Span(8),
         ..Options::new(8)
@@ -91,7 +91,7 @@ fn a_separator_whose_parent_is_far_to_the_right_is_inserted_after_another_descen
     assert!(reads < 2 * 64 + 100, "{reads} READs");
     // The separator is in its parent: from an empty cache, both halves of the leaf are found by equally many READs.
     let found_by = |key: u64| {
-        let v = pool.connect(2).expect("a client");
+        let v = connect(&pool, 2);
         let tree = open(&v);
         let before = v.meter().counters().reads;
         assert_eq!(

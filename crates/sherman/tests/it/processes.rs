@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use crate::common::Tree;
 use dm_index::{Applied, RangeIndex};
 use dm_loopback::{Loopback, block_on};
-use dm_testkit::{IndexUnderTest, Model, Op, TestKey, apply, check_all};
+use dm_testkit::{IndexUnderTest, Model, Op, TestKey, apply, check_all, connect};
 use sherman::{Key8, NodeSize, OpenError, Options, Sherman};
 
 const FILE: &str = "SHERMAN_TEST_POOL";
@@ -68,9 +68,8 @@ fn model(numbers: impl Iterator<Item = u64>) -> Model<Key8> {
 fn child_process() {
     let Ok(path) = std::env::var(FILE) else { return };
     let world = Loopback::open(&path).expect("the parent's pool");
-    let v = world
-        .connect(1)
-        .expect("a client id that the parent does not have");
+    // The pool gives this client an id that the parent does not have.
+    let v = connect(&world, 1);
     block_on(async {
         let tree = Sherman::<Key8>::open(&v, &options())
             .await
@@ -103,7 +102,7 @@ fn two_processes_share_a_tree() {
         .file(&path.0)
         .build()
         .expect("a new file");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(async {
         let missing = Sherman::<Key8>::open(&v, &options()).await;
         assert!(
@@ -127,7 +126,7 @@ fn two_processes_share_a_tree() {
     // The last check runs after all clients have ended.
     drop((v, world));
     let world = Loopback::open(&path.0).expect("the pool file");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(async {
         let tree = Sherman::<Key8>::open(&v, &options()).await.expect("the tree");
         check_all(&tree.client(&v), &model(0..2 * KEYS))

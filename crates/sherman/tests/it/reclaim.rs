@@ -10,6 +10,7 @@ use std::sync::Barrier;
 use dm_index::{Applied, Key8, RangeIndex, Scan};
 use dm_loopback::{Loopback, block_on};
 use dm_sim::{CostModel, RunEnd, Sim};
+use dm_testkit::{AnyEndpoint, connect};
 use dm_verbs::{Env, Nanos};
 use sherman::{NodeSize, Options, ReclaimOptions, Sherman};
 
@@ -52,7 +53,7 @@ fn limbo(trees: &Trees) -> u64 {
 
 fn open(pool: &Loopback, compute_nodes: u16, options: &Options) -> Vec<Sherman<Key8>> {
     let tree = |cn| {
-        let v = pool.connect(cn).expect("a client");
+        let v = connect(pool, cn);
         block_on(Sherman::create_or_open(&v, options)).expect("a tree")
     };
     (0..compute_nodes).map(tree).collect()
@@ -62,7 +63,7 @@ fn open(pool: &Loopback, compute_nodes: u16, options: &Options) -> Vec<Sherman<K
 fn settle(pool: &Loopback, trees: &Trees) {
     for _ in 0..4 {
         for (cn, tree) in (0..).zip(trees) {
-            let v = pool.connect(cn).expect("a client");
+            let v = connect(pool, cn);
             block_on(tree.collect(&v)).expect("a round");
         }
     }
@@ -86,7 +87,7 @@ fn in_and_out(nodes: u16) {
         .expect("memory");
     let trees = open(&pool, 2, &small());
     // The empty tree has one leaf.
-    let v = pool.connect(0).expect("a client");
+    let v = connect(&pool, 0);
     block_on(async {
         let client = trees[0].client(&v);
         client.insert(&key(0), &[0; 8]).await.expect("room");
@@ -102,7 +103,7 @@ fn in_and_out(nodes: u16) {
                     let cn = (t % 2) as u16;
                     let mut taken = Vec::new();
                     for round in 0..3u64 {
-                        let v = pool.connect(cn).expect("a client");
+                        let v = connect(pool, cn);
                         let client = trees[usize::from(cn)].client(&v);
                         block_on(async {
                             for i in 0..KEYS {
@@ -155,10 +156,10 @@ fn all<Fut: Future<Output = ()> + 'static>(
     sim: &Sim,
     trees: &Rc<Vec<Sherman<Key8>>>,
     clients: u16,
-    client: impl Fn(Rc<Vec<Sherman<Key8>>>, dm_sim::Endpoint, u64) -> Fut,
+    client: impl Fn(Rc<Vec<Sherman<Key8>>>, AnyEndpoint, u64) -> Fut,
 ) {
     for number in 0..2 * clients {
-        let v = sim.endpoint(number % 2, number / 2);
+        let v = AnyEndpoint::Sim(sim.endpoint(number % 2, number / 2));
         sim.spawn_task(client(Rc::clone(trees), v, u64::from(number)));
     }
     assert_eq!(sim.run(), RunEnd::Finished);
@@ -174,7 +175,7 @@ fn simulated(options: Options, memory_nodes: u16, seed: u64) -> (Sim, Rc<Vec<She
         .expect("a testbed");
     let opened = Rc::new(std::cell::RefCell::new(Vec::new()));
     for cn in 0..2 {
-        let (v, opened) = (sim.endpoint(cn, 0), Rc::clone(&opened));
+        let (v, opened) = (AnyEndpoint::Sim(sim.endpoint(cn, 0)), Rc::clone(&opened));
         sim.spawn_task(async move {
             let tree = Sherman::<Key8>::create_or_open(&v, &options)
                 .await
@@ -245,7 +246,7 @@ fn later_rounds_of_simulated_clients_need_no_new_chunk() {
 fn a_silent_compute_node_is_fenced_and_its_pinned_blocks_are_freed() {
     let (sim, trees) = simulated(small(), 1, 7);
     let lease = Nanos(10_000_000);
-    let (silent, other) = (sim.endpoint(1, 0), sim.endpoint(0, 0));
+    let [silent, other] = [1, 0].map(|cn| AnyEndpoint::Sim(sim.endpoint(cn, 0)));
     let tree = Rc::clone(&trees);
     sim.spawn_task(async move {
         let client = tree[1].client(&silent);

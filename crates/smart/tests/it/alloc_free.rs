@@ -3,7 +3,7 @@
 
 use crate::common::Tree;
 use dm_loopback::{Loopback, block_on};
-use dm_testkit::{CountingAllocator, Counts, IndexUnderTest};
+use dm_testkit::{CountingAllocator, Counts, IndexUnderTest, connect};
 use smart::{Applied, Key8, Options, RangeIndex, Rdwc};
 
 #[global_allocator]
@@ -20,7 +20,7 @@ fn key(n: u64) -> Key8 {
 fn operations_that_change_no_node_allocate_nothing() {
     for (value_bytes, rdwc) in [(8, Rdwc::OFF), (8, Rdwc::ON), (200, Rdwc::ON)] {
         let world = Loopback::builder().build().expect("memory");
-        let v = world.connect(0).expect("a client");
+        let v = connect(&world, 0);
         block_on(async {
             let options = Options {
                 rdwc,

@@ -4,7 +4,7 @@
 use crate::common::{Tree, art, hash_cache, hybrid, optimistic, out_of_place, plain, under_tables};
 use dm_layout::{RadixSlot, SlotWord};
 use dm_loopback::{Loopback, Trouble, block_on};
-use dm_testkit::{IndexUnderTest, Rng, TestKey, World, cut_off, failures, fill_up, says};
+use dm_testkit::{IndexUnderTest, Rng, TestKey, World, connect, cut_off, failures, fill_up, says};
 use dm_verbs::{Control, Effect, NodeId, RemotePtr, Verbs};
 use smart::{
     Applied, Compression, IndexError, Key8, KeyN, NodeTypes, OpenError, Options, RangeIndex, Scan, Smart,
@@ -38,7 +38,7 @@ fn a_full_pool_loses_no_acknowledged_write() {
 #[test]
 fn another_pool_and_other_arguments_are_refused() {
     let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(async {
         let missing = Smart::<Key8>::open(&v, &options()).await.expect_err("no pool");
         assert!(matches!(missing, OpenError::Pool(_)), "{missing}");
@@ -49,7 +49,7 @@ fn another_pool_and_other_arguments_are_refused() {
         };
         let other = Smart::<Key8>::open(&v, &wider).await.expect_err("other values");
         assert!(matches!(other, OpenError::Pool(_)), "{other}");
-        let other = Smart::<KeyN<32>>::open(&v, &options())
+        let other = Smart::<KeyN<24>>::open(&v, &options())
             .await
             .expect_err("other keys");
         assert!(matches!(other, OpenError::Pool(_)), "{other}");
@@ -59,7 +59,7 @@ fn another_pool_and_other_arguments_are_refused() {
         assert!(matches!(huge, OpenError::Geometry(_)), "{huge}");
         for skipping in [optimistic, hybrid] {
             let pool = Loopback::builder().build().expect("memory");
-            let v = pool.connect(0).expect("a client");
+            let v = connect(&pool, 0);
             let both = Smart::<Key8>::create_or_open(&v, &hash_cache(skipping(options()))).await;
             let why = both.expect_err("no whole prefixes").to_string();
             assert!(why.contains("hash index") && why.contains("compression"), "{why}");
@@ -98,7 +98,7 @@ async fn below<V: Verbs>(v: &V, tree: &Smart<Key8>, byte: u8) -> (RemotePtr, boo
 #[test]
 fn damaged_leaves_and_nodes_are_reported_with_their_addresses() {
     let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(async {
         let tree = open(&v).await;
         let client = tree.client(&v);
@@ -138,7 +138,7 @@ fn damaged_leaves_and_nodes_are_reported_with_their_addresses() {
 #[test]
 fn damaged_bytes_anywhere_end_in_an_error_or_an_answer() {
     let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(async {
         let tree = open(&v).await;
         let client = tree.client(&v);
@@ -193,7 +193,7 @@ fn a_cut_memory_node_affects_only_its_own_keys() {
 fn keys_of_every_kind_are_ordinary() {
     // No key and no value is reserved.
     let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(async {
         let tree = open(&v).await;
         let client = tree.client(&v);
@@ -225,7 +225,7 @@ fn a_pool_of_other_techniques_is_refused() {
     ];
     for (i, created) in switches.iter().enumerate() {
         let pool = Loopback::builder().build().expect("memory");
-        let v = pool.connect(0).expect("a client");
+        let v = connect(&pool, 0);
         block_on(Smart::<Key8>::create_or_open(&v, &created(options()))).expect("an empty pool");
         for (j, opened) in switches.iter().enumerate() {
             let opened = block_on(Smart::<Key8>::create_or_open(&v, &opened(options())));

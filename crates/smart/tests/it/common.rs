@@ -6,11 +6,13 @@ use dm_testkit::{Failure, IndexUnderTest, TestKey};
 use dm_verbs::{Control, Verbs};
 use smart::{Compression, NodeTypes, Options, PrefixIndex, RangeIndex, Smart};
 
-/// Returns these options with every lock in a lock table: those of leaves (HOCL), and those of inner nodes (ROWEX).
+/// Returns these options with every lock in a lock table: those of leaves (HOCL), and those of inner nodes (ROWEX). As in
+/// the paper's baselines, a leaf's WRITE is awaited before the unlock.
 pub(crate) const fn under_tables(options: Options) -> Options {
     Options {
         rear_locks: false,
         locked_nodes: true,
+        combine: false,
         ..options
     }
 }

@@ -4,13 +4,13 @@
 use crate::common::Tree;
 use dm_index::{RangeIndex, Scan};
 use dm_loopback::{Loopback, block_on};
-use dm_testkit::IndexUnderTest;
+use dm_testkit::{IndexUnderTest, connect};
 use smart::{Key8, Options};
 
 #[test]
 fn futures_of_operations_stay_small() {
     let world = Loopback::builder().build().expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(async {
         let tree = Tree::<Key8>::new(Options::new(8))
             .open(&v)

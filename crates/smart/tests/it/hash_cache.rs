@@ -1,11 +1,11 @@
 //! Compares a cache that is indexed by hashes of prefixes with the radix-indexed one.
 
 use dm_loopback::{Loopback, block_on};
-use dm_testkit::Rng;
+use dm_testkit::{Rng, connect};
 use dm_verbs::Env;
 use smart::{Applied, KeyN, Options, PrefixIndex, RangeIndex, Smart};
 
-type Key = KeyN<32>;
+type Key = KeyN<24>;
 
 const KEYS: usize = 6_000;
 const BOTH: [PrefixIndex; 2] = [PrefixIndex::Radix, PrefixIndex::Hash];
@@ -18,7 +18,7 @@ fn key(i: usize) -> Key {
     ];
     let number = i.wrapping_mul(7_919) % KEYS;
     let text = format!("{}@{}{number:04}", domains[i % 3], families[i / 3 % 8]);
-    let mut key = [0; 32];
+    let mut key = [0; 24];
     key[..text.len()].copy_from_slice(text.as_bytes());
     KeyN(key)
 }
@@ -35,7 +35,7 @@ fn options(cache_index: PrefixIndex, cache_bytes: u64) -> Options {
 fn warmed(options: &Options) -> (Loopback, Smart<Key>) {
     let pool = Loopback::builder().nodes(1).host_bytes(64 << 20).build();
     let pool = pool.expect("memory");
-    let v = pool.connect(0).expect("a client");
+    let v = connect(&pool, 0);
     let mut keys: Vec<Key> = (0..KEYS).map(key).collect();
     keys.sort_unstable();
     let mut keys = keys.into_iter();
@@ -54,7 +54,7 @@ fn warmed(options: &Options) -> (Loopback, Smart<Key>) {
 
 /// Returns the READs, round trips and cache misses of a get of each of these keys.
 fn gets(pool: &Loopback, tree: &Smart<Key>, keys: impl IntoIterator<Item = usize>) -> (u64, u64, u64) {
-    let v = pool.connect(0).expect("a client");
+    let v = connect(pool, 0);
     let (client, mut value) = (tree.client(&v), Vec::new());
     for i in keys {
         assert_eq!(block_on(client.get(&key(i), &mut value)), Ok(true));
@@ -106,7 +106,7 @@ fn in_the_same_memory_a_radix_index_answers_more_keys() {
 fn nodes_without_a_cached_parent_grow_and_shrink() {
     for cache_bytes in [0, 1_500, 4_000, 1 << 20] {
         let (pool, tree) = warmed(&options(PrefixIndex::Hash, cache_bytes));
-        let v = pool.connect(0).expect("a client");
+        let v = connect(&pool, 0);
         let (client, mut value) = (tree.client(&v), Vec::new());
         block_on(async {
             for i in (0..KEYS).filter(|i| i % 5 > 0) {

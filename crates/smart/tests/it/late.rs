@@ -2,6 +2,7 @@
 
 use dm_index::IndexError;
 use dm_loopback::{Loopback, Trouble, block_on};
+use dm_testkit::connect;
 use dm_verbs::{Effect, Nanos, NodeId};
 use smart::{Applied, Key8, Options, RangeIndex, ReclaimOptions, Smart};
 
@@ -19,7 +20,7 @@ fn options() -> Options {
 #[test]
 fn a_refused_read_does_not_prove_that_earlier_requests_have_landed() {
     let pool = Loopback::builder().nodes(1).build().expect("memory");
-    let [v, w] = [0, 1].map(|_| pool.connect(0).expect("a client"));
+    let [v, w] = [0, 1].map(|_| connect(&pool, 0));
     let tree = block_on(Smart::<Key8>::create_or_open(&w, &options())).expect("a tree");
     let rounds = || {
         for _ in 0..5 {

@@ -4,7 +4,7 @@
 use crate::common::{Tree, art, out_of_place, under_tables};
 use dm_layout::NodeTypes;
 use dm_loopback::{Loopback, block_on};
-use dm_testkit::{IndexUnderTest, Model, OP_BYTES, Op, TestKey, apply, check_all};
+use dm_testkit::{IndexUnderTest, Model, OP_BYTES, Op, TestKey, apply, check_all, connect};
 use dm_verbs::{Counters, Env};
 use proptest::prelude::*;
 use smart::{Compression, Key8, KeyN, Options, PrefixIndex};
@@ -15,10 +15,7 @@ fn run<K: TestKey>(options: Options, ops: &[Op<K>]) -> Result<Counters, TestCase
         .host_bytes(64 << 20)
         .build()
         .expect("memory");
-    let (v, w) = (
-        world.connect(0).expect("a client"),
-        world.connect(1).expect("a client"),
-    );
+    let (v, w) = (connect(&world, 0), connect(&world, 1));
     block_on(async {
         let index = Tree::<K>::new(Options {
             chunk_bytes: 64 << 10,

@@ -6,6 +6,7 @@ use std::sync::Barrier;
 
 use dm_loopback::{Loopback, block_on};
 use dm_sim::{CostModel, RunEnd, Sim};
+use dm_testkit::{AnyEndpoint, connect};
 use dm_verbs::{Env, Nanos};
 use smart::{Applied, Key8, NodeTypes, Options, PrefixIndex, RangeIndex, ReclaimOptions, Scan, Smart};
 
@@ -49,7 +50,7 @@ fn limbo(trees: &Trees) -> u64 {
 fn settle(pool: &Loopback, trees: &Trees) {
     for _ in 0..5 {
         for (cn, tree) in (0..).zip(trees) {
-            let v = pool.connect(cn).expect("a client");
+            let v = connect(pool, cn);
             block_on(tree.collect(&v)).expect("a round");
         }
     }
@@ -85,7 +86,7 @@ fn later_rounds_of_threads_need_few_new_chunks() {
 fn everything_in_and_out(pool: &Loopback, threads: u64, keys: u64) {
     let trees: &Trees = &(0..1)
         .map(|cn| {
-            let v = pool.connect(cn).expect("a client");
+            let v = connect(pool, cn);
             block_on(Smart::create_or_open(&v, &small(64 << 10, 1))).expect("a tree")
         })
         .collect::<Vec<_>>();
@@ -99,7 +100,7 @@ fn everything_in_and_out(pool: &Loopback, threads: u64, keys: u64) {
                     let cn = 0;
                     let mut taken = Vec::new();
                     for round in 0..3u64 {
-                        let v = pool.connect(cn as u16).expect("a client");
+                        let v = connect(pool, cn as u16);
                         let client = trees[cn as usize].client(&v);
                         block_on(async {
                             let mine = |i: u64| key(cn, i * threads + t);
@@ -147,10 +148,10 @@ fn all<Fut: Future<Output = ()> + 'static>(
     sim: &Sim,
     trees: &Rc<Vec<Smart<Key8>>>,
     clients: u16,
-    client: impl Fn(Rc<Vec<Smart<Key8>>>, dm_sim::Endpoint, u64) -> Fut,
+    client: impl Fn(Rc<Vec<Smart<Key8>>>, AnyEndpoint, u64) -> Fut,
 ) {
     for number in 0..2 * clients {
-        let v = sim.endpoint(number % 2, number / 2);
+        let v = AnyEndpoint::Sim(sim.endpoint(number % 2, number / 2));
         sim.spawn_task(client(Rc::clone(trees), v, u64::from(number)));
     }
     assert_eq!(sim.run(), RunEnd::Finished);
@@ -178,7 +179,7 @@ fn later_rounds_of_simulated_clients_need_no_new_chunk() {
             .expect("a testbed");
         let opened = Rc::new(RefCell::new(Vec::new()));
         for cn in 0..2 {
-            let (v, opened) = (sim.endpoint(cn, 0), Rc::clone(&opened));
+            let (v, opened) = (AnyEndpoint::Sim(sim.endpoint(cn, 0)), Rc::clone(&opened));
             sim.spawn_task(async move {
                 // Without reuse, three repetitions need more chunks of this size than one. One repetition leaves room
                 // in its chunks for blocks that are not free yet.
@@ -249,7 +250,7 @@ fn later_rounds_of_simulated_clients_need_no_new_chunk() {
 #[test]
 fn a_client_dropped_midway_stays_announced_until_its_connection_is_used_again() {
     let pool = Loopback::builder().nodes(1).delays(4).build().expect("memory");
-    let [v, w] = [0, 1].map(|_| pool.connect(0).expect("a client"));
+    let [v, w] = [0, 1].map(|_| connect(&pool, 0));
     let options = Options {
         // Collections run only when the test calls `collect`.
         reclaim: ReclaimOptions {
@@ -297,7 +298,7 @@ fn replaced_leaves_are_used_again() {
     const KEYS: u64 = 200;
     let pool = Loopback::builder().nodes(2).host_bytes(64 << 20);
     let pool = pool.build().expect("memory");
-    let vs = [0, 1].map(|cn| pool.connect(cn).expect("a client"));
+    let vs = [0, 1].map(|cn| connect(&pool, cn));
     let options = crate::common::out_of_place(small(64 << 10, 2));
     let trees: &Trees = &vs
         .each_ref()

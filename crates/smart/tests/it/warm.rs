@@ -2,6 +2,7 @@
 //! that were read last. A cache can be copied to another compute node.
 
 use dm_loopback::{Loopback, block_on};
+use dm_testkit::connect;
 use dm_verbs::Env;
 use smart::{Key8, Options, RangeIndex, ReclaimOptions, Smart};
 
@@ -29,7 +30,7 @@ fn pool(options: &Options) -> (Loopback, Smart<Key8>) {
         .host_bytes(64 << 20)
         .build()
         .expect("memory");
-    let v = pool.connect(0).expect("a client");
+    let v = connect(&pool, 0);
     let tree = block_on(Smart::create_or_open(&v, options)).expect("an empty pool");
     let mut keys: Vec<Key8> = (0..KEYS).map(key).collect();
     keys.sort_unstable();
@@ -44,7 +45,7 @@ fn pool(options: &Options) -> (Loopback, Smart<Key8>) {
 
 /// Gets each of these keys, and returns the number of cache misses.
 fn misses(pool: &Loopback, cn: u16, tree: &Smart<Key8>, keys: impl Iterator<Item = u64>) -> u64 {
-    let v = pool.connect(cn).expect("a client");
+    let v = connect(pool, cn);
     let (client, mut value) = (tree.client(&v), Vec::new());
     for i in keys {
         assert_eq!(block_on(client.get(&key(i), &mut value)), Ok(true));
@@ -55,21 +56,21 @@ fn misses(pool: &Loopback, cn: u16, tree: &Smart<Key8>, keys: impl Iterator<Item
 #[test]
 fn the_last_warmed_keys_are_cached_and_the_cache_can_be_copied() {
     let (all, tree) = pool(&options(1 << 30));
-    let v = all.connect(0).expect("a client");
+    let v = connect(&all, 0);
     block_on(tree.warm(&v)).expect("inner nodes");
     assert_eq!(misses(&all, 0, &tree, 0..KEYS), 0);
     let whole = tree.cache_bytes();
 
     let half = options(whole / 2);
     let (pool, tree) = pool(&half);
-    let v = pool.connect(0).expect("a client");
+    let v = connect(&pool, 0);
     block_on(tree.warm(&v)).expect("inner nodes");
     block_on(tree.warm_for(&v, (0..KEYS).rev().map(key))).expect("inner nodes");
     let metered = v.meter().counters();
     assert_eq!((metered.reads, metered.round_trips), (0, 0), "housekeeping");
     assert!(tree.cache_bytes() <= whole / 2);
 
-    let v = pool.connect(1).expect("a client");
+    let v = connect(&pool, 1);
     let other = block_on(Smart::open(&v, &half)).expect("it is there");
     assert_eq!(block_on(other.adopt_cache(&v, &tree)), Ok(true));
     // Eviction visits one chunk after another, so it also evicts some of the nodes that were used last.
@@ -87,10 +88,10 @@ fn the_last_warmed_keys_are_cached_and_the_cache_can_be_copied() {
 #[test]
 fn an_outdated_cache_is_not_copied() {
     let (pool, tree) = pool(&options(1 << 20));
-    let v = pool.connect(0).expect("a client");
+    let v = connect(&pool, 0);
     block_on(tree.warm(&v)).expect("inner nodes");
     // No client of compute node 0 runs an operation any more, so the memory of its cached nodes may be reused.
-    let v = pool.connect(1).expect("a client");
+    let v = connect(&pool, 1);
     let other = block_on(Smart::<Key8>::open(&v, &options(1 << 20))).expect("it is there");
     for i in 0..KEYS {
         block_on(other.client(&v).remove(&key(i))).expect("it is there");

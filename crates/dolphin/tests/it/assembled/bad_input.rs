@@ -6,7 +6,7 @@ use dm_layout::NodeTypes;
 use dm_loopback::{Loopback, Trouble, block_on};
 use dm_sim::{CostModel, Sim};
 use dm_testkit::{
-    Damage, IndexUnderTest, Job, World, cut_off, cut_off_midway, damage, damage_worlds, fill_up,
+    Damage, IndexUnderTest, Job, World, connect, cut_off, cut_off_midway, damage, damage_worlds, fill_up,
     load_for_damage, says,
 };
 use dm_verbs::{Control, Nanos, NodeId, Verbs};
@@ -29,7 +29,7 @@ fn shape() -> Shape {
 #[test]
 fn another_shape_another_index_and_impossible_leaves_are_refused() {
     let world = Loopback::builder().nodes(2).build().expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(async {
         for (span, neighbourhood) in [(0, 4), (12, 0), (4, 8), (1 << 20, 8)] {
             let odd = Shape {
@@ -45,7 +45,7 @@ fn another_shape_another_index_and_impossible_leaves_are_refused() {
         }
     });
     let world = Loopback::builder().nodes(2).build().expect("memory");
-    let v = world.connect(0).expect("a client");
+    let v = connect(&world, 0);
     block_on(async {
         ArtHopscotch::<Key8>::create_or_open(&v, &shape())
             .await
@@ -60,7 +60,7 @@ fn another_shape_another_index_and_impossible_leaves_are_refused() {
         );
         says(&refused, &["another geometry", "differ from byte"]);
         let there = Superblock::inspect(&v).await.expect("a pool");
-        let another = ArtHopscotch::<KeyN<20>>::from_superblock(&v, &shape(), &there).await;
+        let another = ArtHopscotch::<KeyN<24>>::from_superblock(&v, &shape(), &there).await;
         assert!(
             matches!(another, Err(OpenError::Pool(_))),
             "other keys: {another:?}"

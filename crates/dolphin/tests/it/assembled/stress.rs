@@ -55,7 +55,7 @@ fn simulated(seed: u64, operations: u64, cards: Cards) {
     };
     let seats = seats(3, 12, 4);
     let report = match seed % 4 {
-        3 => stress(Assembled::<KeyN<20>>::new(small(16)), &world, &seats, &script),
+        3 => stress(Assembled::<KeyN<24>>::new(small(16)), &world, &seats, &script),
         _ => stress(Assembled::<Key8>::new(small(16)), &world, &seats, &script),
     };
     correct(report, &script);
