@@ -266,7 +266,8 @@ impl Inner {
         // Completions that the flush did not wait for may still be in the completion queue. They must leave it, because
         // the requests of the new queue pair need their places: a completion for which there is no place is lost.
         while self.advance() {}
-        Ok(())
+        // The completion queue may have failed meanwhile. Then all links are broken, the new one too.
+        self.state.borrow().check_queue()
     }
 
     /// Shuts the queue pair to a node, and waits until all requests posted to it have ended, for at most

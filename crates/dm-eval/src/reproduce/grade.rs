@@ -224,13 +224,10 @@ fn relate_to_throughput(claims: &[Claim], outcomes: &mut [Outcome]) {
                     Grade::Missed => throughput.reason.as_ref().is_some_and(|reason| reason.understood),
                     _ => false,
                 };
-            let rates = throughput.compared().filter(|_| usable)?;
-            let rates = if same_dividend { rates } else { rates.inverse() };
-            late_as_the_mean(
-                outcome.compared()?,
-                rates,
-                (other.what.as_str(), throughput.graded().words()),
-            )
+            let own = throughput.compared().filter(|_| usable)?;
+            let rates = if same_dividend { own } else { own.inverse() };
+            let described = (other.what.as_str(), throughput.graded().words(), own);
+            late_as_the_mean(outcome.compared()?, rates, described)
         });
         if reason.is_some() {
             outcomes[number].reason = reason;

@@ -219,8 +219,9 @@ pub(crate) fn too_late(metric: Metric, factor: f64, slow: &Point, other: Option<
     explained.map_or_else(|| not_understood(&[Some(slow), other]), understood)
 }
 
-/// Explains a latency that is the paper's relative to the mean latency. `what` names the claim about the throughput at
-/// the same points, and `grade` is its grade in words. In quotients, both numbers have the same dividend.
+/// Explains a latency that is the paper's relative to the mean latency. In quotients, `latency` and `throughput` have the
+/// same dividend. `what` names the claim about the throughput at the same points, `grade` is its grade in words, and
+/// `own` are its own numbers, whose dividend may be the other point.
 ///
 /// In a closed loop, the mean latency is the number of clients over the throughput. The paper's clients are as many as
 /// the model's, so the model's multiple of the mean, divided by the paper's, is the product of the two ratios. Returns
@@ -228,7 +229,7 @@ pub(crate) fn too_late(metric: Metric, factor: f64, slow: &Point, other: Option<
 pub(crate) fn late_as_the_mean(
     latency: Compared,
     throughput: Compared,
-    (what, grade): (&str, &str),
+    (what, grade, own): (&str, &str, Compared),
 ) -> Option<Reason> {
     let relative = latency.ratio() * throughput.ratio() - 1.0;
     (relative.abs() <= TOLERANCE).then(|| {
@@ -238,7 +239,7 @@ pub(crate) fn late_as_the_mean(
              miss is that of the throughput: the claim {what:?} is {grade} ({:+.0} %).",
             100.0 * TOLERANCE,
             100.0 * relative,
-            100.0 * (throughput.ratio() - 1.0)
+            100.0 * (own.ratio() - 1.0)
         ))
     })
 }
@@ -267,7 +268,7 @@ pub(crate) fn cache_too_large(model: f64, paper: f64, point: &Point) -> Reason {
 pub(crate) fn counted_not_timed(quotient: f64, of: &Point, over: &Point) -> Option<String> {
     let served = |point: &Point| {
         let kinds = [
-            ("link", Metric::ReadBytes, "bytes that an operation reads"),
+            ("link out", Metric::ReadBytes, "bytes that an operation reads"),
             ("responder", Metric::Verbs, "verbs of an operation"),
         ];
         point.bound()?;
@@ -492,17 +493,21 @@ mod tests {
     /// paper's number. A latency that is another multiple of the mean latency than the paper's stays open.
     #[test]
     fn a_latency_may_be_the_papers_relative_to_the_mean() {
-        let reason = |latency: (f64, f64), throughput: Compared| {
+        let reason = |latency: (f64, f64), throughput: Compared, own: Compared| {
             let latency = Compared {
                 model: latency.0,
                 paper: latency.1,
             };
-            late_as_the_mean(latency, throughput, ("throughput", "missed"))
+            late_as_the_mean(latency, throughput, ("throughput", "missed", own))
         };
         // The dividend of a quotient of latencies is the slower system, and that of throughputs the faster one.
         let quotients = |latency: (f64, f64), (model, paper): (f64, f64)| {
-            reason(latency, Compared { model, paper }.inverse())
+            let own = Compared { model, paper };
+            reason(latency, own.inverse(), own)
         };
+        // The text gives the deviation of the claim about the throughput as the table does.
+        let text = quotients((1.24, 1.7), (1.19, 1.6)).unwrap().text;
+        assert!(text.contains("is missed (-26 %)"), "{text}");
         for (latency, throughput) in [
             // CHIME Fig. 15 a, LOAD: median and p99.
             ((1.24, 1.7), (1.19, 1.6)),
@@ -533,12 +538,12 @@ mod tests {
             model: 21.1,
             paper: 18.7,
         };
-        let alone = reason((14.7, 19.0), throughput).unwrap();
+        let alone = reason((14.7, 19.0), throughput, throughput).unwrap();
         assert!(
             alone.text.contains("of the paper's (-13 %)") && alone.text.contains("is missed (+13 %)"),
             "{alone:?}"
         );
-        assert_eq!(reason((12.0, 19.0), throughput), None);
+        assert_eq!(reason((12.0, 19.0), throughput, throughput), None);
     }
 
     /// Entries of 16 bytes in half-full leaves and blocks of 64 bytes are 96 bytes per key.

@@ -5,7 +5,7 @@ use dm_testkit::{Rng, connect};
 use dm_verbs::Env;
 use smart::{Applied, KeyN, Options, PrefixIndex, RangeIndex, Smart};
 
-type Key = KeyN<24>;
+type Key = KeyN<32>;
 
 const KEYS: usize = 6_000;
 const BOTH: [PrefixIndex; 2] = [PrefixIndex::Radix, PrefixIndex::Hash];
@@ -18,7 +18,7 @@ fn key(i: usize) -> Key {
     ];
     let number = i.wrapping_mul(7_919) % KEYS;
     let text = format!("{}@{}{number:04}", domains[i % 3], families[i / 3 % 8]);
-    let mut key = [0; 24];
+    let mut key = [0; 32];
     key[..text.len()].copy_from_slice(text.as_bytes());
     KeyN(key)
 }
