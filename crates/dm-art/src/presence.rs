@@ -200,6 +200,7 @@ impl<K, L> Art<K, L> {
         work: impl Future<Output = Result<T, IndexError>>,
     ) -> Result<T, IndexError> {
         let refreshed = async {
+            v.local(LocalStep::Section).await;
             self.refresh();
             work.await
         };

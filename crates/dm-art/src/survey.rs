@@ -197,7 +197,7 @@ impl<K: KeyBytes, L> Art<K, L> {
                         let skipped = usize::from(from)..usize::from(begin);
                         put(&mut path[skipped.clone()], &other[skipped]);
                     }
-                    // The bytes stay unknown. The walk reports a fault below this node when it gets there.
+                    // The bytes stay unknown. If they cannot be read, the walk reports a fault when it gets there.
                     Ok(Below::Empty(..) | Below::Unread) | Err(IndexError::Corrupt { .. }) => {}
                     Err(IndexError::Verb(e)) if is_nowhere(&e) => {}
                     Err(e) => return Err(e),

@@ -36,8 +36,8 @@
 //! These items are meant for users, and change only with a line in the changelog: [`IndexUnderTest`], [`Family`],
 //! [`Failure`], [`TestKey`]; [`conform`], [`conform_one`], [`conformance!`]; [`WorldKind`], [`World`], [`Seat`],
 //! [`seats`], [`Job`], [`connect`], [`AnyEndpoint`]; [`Stress`], [`Mix`], [`stress`], [`Report`]; [`Op`], [`Model`],
-//! [`Mismatch`], [`apply`], [`check_all`]; [`perform`], [`answer`]. All other items may change at any time, as dmkit's own
-//! tests need.
+//! [`Mismatch`], [`apply`], [`check_all`]; [`perform`], [`answer`]. All other items may change at any time, as dmkit's
+//! own tests need.
 //!
 //! # Invariants
 //! * **I1** Every answer is checked. Answers about a client's own keys must be exact, and answers about hot keys must
