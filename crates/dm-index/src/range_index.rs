@@ -105,8 +105,8 @@ pub trait Exchange: RangeIndex {
 
     /// Sets the value of `key` to `after` if the key is present, or removes the key if `after` is `None`, and puts the
     /// old value into `before`. Returns [`Applied::Replaced`], [`Applied::Removed`] or [`Applied::Absent`]. It returns
-    /// [`Applied::Differs`], and has changed nothing, if another client has changed the value meanwhile. Only if the value
-    /// was replaced or removed, `before` has a meaning.
+    /// [`Applied::Differs`], and has changed nothing, if another client has changed the value meanwhile. `before` has a
+    /// meaning only if the value was replaced or removed.
     ///
     /// The default gets the value and exchanges it. An index that finds the old value while it writes needs no get.
     fn swap(

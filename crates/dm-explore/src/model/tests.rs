@@ -272,7 +272,6 @@ fn a_history_too_large_to_check_is_a_limit_and_no_counterexample() {
     );
 }
 
-/// The hash could not be applied to the new shared state, and a model that dropped it would still claim to use it.
 /// Two adds that are not atomic leave one or two. Each history is too large to check, and two breaks an invariant.
 #[test]
 fn a_sampled_search_goes_on_after_a_history_too_large_to_check() {
@@ -287,6 +286,7 @@ fn a_sampled_search_goes_on_after_a_history_too_large_to_check() {
     assert!(matches!(found.failure, Failure::Invariant { .. }), "{found}");
 }
 
+/// The hash could not be applied to the new shared state, and a model that dropped it would still claim to use it.
 #[test]
 #[should_panic(expected = "call `shared` before `fingerprint`")]
 fn a_fingerprint_of_other_shared_state_is_refused() {

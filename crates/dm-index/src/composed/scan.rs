@@ -93,8 +93,8 @@ impl<V: Verbs, K: KeyBytes, I: Inner<V, K>, L: NodeAccess<V, K>> Composed<'_, V,
         let mut hops = 0;
         // The last leaf whose entries were read, and its sibling pointer; null if that leads nowhere.
         let (mut last, mut right) = (RemotePtr::NULL, RemotePtr::NULL);
-        // A leaf to which the inner structure led, and which the scan has passed. It lacks the separators of leaves that
-        // were split off, or the leaf is dead.
+        // A leaf to which the inner structure led, and which the scan has passed. The inner structure lacks the separators
+        // of leaves that were split off, or it leads to a dead leaf.
         let mut passed = RemotePtr::NULL;
         // Whether a search has been repeated after many of these steps.
         let mut searched_again = false;
